@@ -36,9 +36,9 @@ pub enum Error {
     #[error("the model does not fit together ({} {}):{}", .0.len(), plural(.0.len(), "mistake"), lines(.0))]
     Trace(Vec<TraceError>),
 
-    /// A tensor larger than the adapter's largest binding.
+    /// A tensor larger than the adapter's largest binding, and not one that can be split; or larger than its largest buffer.
     #[error(
-        "tensor `{name}` {shape} needs {}, but `{limits}` binds at most {}{}",
+        "tensor `{name}` {shape} needs {}, but `{limits}` allows at most {}{}",
         Bytes(*bytes), Bytes(*max), advice(*batch_that_fits)
     )]
     TensorTooLarge {
@@ -48,7 +48,7 @@ pub enum Error {
         shape: String,
         /// Bytes it needs.
         bytes: u64,
-        /// Bytes one binding covers.
+        /// Bytes that one binding covers, or one buffer holds.
         max: u64,
         /// Name of the limits that were planned for.
         limits: String,

@@ -15,7 +15,7 @@ use crate::shape::Shape;
 /// The gradient of a scalar with respect to each parameter that it depends on.
 #[derive(Default)]
 pub struct Gradients {
-    /// Pairs of a parameter's value and its gradient, of the same shape, in the order of registration.
+    /// Pairs of a parameter's value, or of one of its pieces, and its gradient, of the same shape, in the order of registration.
     pub pairs: Vec<(ValueId, Tensor)>,
     /// Of parameters that the ranks of a run update together, the elements that this rank updates. Their gradients are of
     /// these elements or of all.
@@ -68,6 +68,7 @@ pub(crate) fn differentiate_scaled(
     let requests = std::mem::take(&mut graph.gradient_outputs);
     let own = std::mem::take(&mut graph.own_gradients);
     let own: BTreeMap<ValueId, OwnGradient> = own.into_iter().map(|own| (own.of, own)).collect();
+    let pieces = graph.pieces.clone();
     let trained = trained(&graph);
     let mut parameters: Vec<ValueId> =
         graph.ids().filter(|(id, _)| trained[id.index()]).map(|(id, _)| id).collect();
@@ -79,7 +80,8 @@ pub(crate) fn differentiate_scaled(
     }
     let wanted = with_dependents(&graph, wanted, &own);
     parameters.sort_by_key(|id| {
-        let name = &graph.value(*id).name;
+        let of = pieces.iter().find(|piece| piece.rows == *id).map_or(*id, |piece| piece.of);
+        let name = &graph.value(of).name;
         graph.parameters.iter().position(|p| p.name() == name)
     });
 
@@ -163,16 +165,22 @@ pub(crate) fn differentiate_scaled(
 /// Whether a batch norm's statistics come from its own batch. The rule then includes the gradient through the
 /// statistics, so that none is propagated to the statistics themselves.
 fn has_batch_stats(nodes: &[Node], norm: &Node) -> bool {
+    let own = |n: &Node| n.inputs[0] == norm.inputs[0] && n.outputs[..2] == norm.inputs[1..3];
     matches!(norm.op, Op::BatchNorm(_))
-        && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && n.outputs[0] == norm.inputs[1])
+        && nodes.iter().any(|n| matches!(n.op, Op::BatchStats { .. }) && own(n))
 }
 
-/// Returns for each value whether it is a trained parameter.
+/// Returns for each value whether it is a trained parameter, or rows of one that is in pieces.
 fn trained(graph: &Graph) -> Vec<bool> {
     let fixed: BTreeSet<&str> =
         graph.parameters.iter().filter(|param| !param.trained()).map(Param::name).collect();
     let trained = |value: &Value| value.class == Class::Parameter && !fixed.contains(value.name.as_str());
-    graph.values.iter().map(trained).collect()
+    let mut trained: Vec<bool> = graph.values.iter().map(trained).collect();
+    for piece in &graph.pieces {
+        trained[piece.rows.index()] = trained[piece.of.index()];
+    }
+    graph.pieces.iter().for_each(|piece| trained[piece.of.index()] = false);
+    trained
 }
 
 /// Returns for each value whether it is one of `depends` or computed from one by operations with a gradient.

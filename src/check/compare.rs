@@ -34,7 +34,10 @@ impl Case<'_> {
     #[maybe_async]
     pub(super) async fn run(&self, network: Result<Network>, report: &mut Report) -> Result<()> {
         let mut dice = Dice::new(self.seed ^ 0x5eed_0f0f);
-        let settings = Settings::random(&mut dice, self.device.limits(), self.fuse_one_in);
+        let mut settings = Settings::random(&mut dice, self.device.limits(), self.fuse_one_in);
+        if let Ok(network) = &network {
+            settings.split(network, &mut Dice::new(self.seed));
+        }
         let found = match network {
             Ok(network) => self.differences(&network, &settings, &mut dice).await,
             Err(error) => Err(error),

@@ -45,6 +45,7 @@ mod reference;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 use std::time::Duration;
 

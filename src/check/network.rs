@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::dice::Dice;
 use super::draws::{DRAWS, Draw};
+#[cfg(test)]
+use super::wide::{wide_images, wide_sequences, wide_tables};
 use crate::compile::TrainStep;
 use crate::dtype::{DType, FrozenStorage};
 use crate::error::Result;
@@ -41,6 +43,20 @@ impl Network {
         Self::build(seed, |maker| {
             for _ in 0..nodes {
                 let (_, draw) = DRAWS[maker.dice.below(DRAWS.len())];
+                draw(maker);
+            }
+        })
+    }
+
+    /// Builds a network of `nodes` draws whose results are larger than all inputs and parameters.
+    ///
+    /// # Errors
+    /// Those of [`Network::random`].
+    #[cfg(test)]
+    pub(super) fn wide(seed: u64, nodes: usize) -> Result<Self> {
+        Self::build(seed, |maker| {
+            for _ in 0..nodes {
+                let draw = maker.dice.of(&[wide_images as Draw, wide_sequences, wide_tables]);
                 draw(maker);
             }
         })
@@ -209,8 +225,12 @@ impl<'a> Maker<'a> {
 
     /// Declares an input of class indices; with `ignored`, one in four is [`IGNORE`].
     pub(super) fn labels(&mut self, shape: impl Into<Shape>, ignored: bool) -> Tensor {
-        let (name, classes) = (format!("y{}", self.feeds.len()), self.sizes.classes);
-        let shape = shape.into();
+        self.labels_of(self.sizes.classes, shape, ignored)
+    }
+
+    /// Declares labels of `classes` classes.
+    pub(super) fn labels_of(&mut self, classes: usize, shape: impl Into<Shape>, ignored: bool) -> Tensor {
+        let (name, shape) = (format!("y{}", self.feeds.len()), shape.into());
         let draw = |dice: &mut Dice| match ignored && dice.below(4) == 0 {
             true => IGNORE,
             false => dice.below(classes) as u32,

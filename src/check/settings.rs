@@ -1,7 +1,9 @@
 //! Random plan options: those that must not change results, and those with a known effect on results.
 
+use std::collections::BTreeSet;
+
 use super::dice::Dice;
-use super::network::PARTS;
+use super::network::{Network, PARTS};
 use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute, Shard};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::LossScale;
@@ -11,6 +13,12 @@ use crate::optim::{
     Sgd,
 };
 use crate::units::Bytes;
+
+/// Bytes of the smallest piece of a parameter that is split.
+const PIECE: u64 = 32 << 10;
+
+/// No adapter has smaller bindings.
+const SMALL_BINDING: u64 = 64 << 20;
 
 /// Options with the limits that they are planned for.
 #[derive(Clone, Debug)]
@@ -64,6 +72,32 @@ impl Settings {
         Self { options, limits, shard }
     }
 
+    /// Makes bindings so small that the largest tensors must be split, if they can be and no operation draws at
+    /// random: each part draws numbers of its own.
+    pub(super) fn split(&mut self, network: &Network, dice: &mut Dice) {
+        let graph = network.step.graph();
+        if graph.draw_keys() > 0 {
+            return;
+        }
+        let computed = graph.nodes.iter().flat_map(|node| &node.outputs).map(|id| graph.value(*id).bytes());
+        let held = graph.parameters.iter().map(|param| 4 * param.shape().numel());
+        let sizes: BTreeSet<u64> = computed.chain(held).chain([PIECE]).collect();
+        // The largest is split, unless no smaller binding is enough.
+        let smaller: Vec<u64> = sizes.into_iter().rev().skip(1).take(6).collect();
+        if smaller.is_empty() {
+            return;
+        }
+        let first = dice.below(smaller.len());
+        for bytes in smaller[..=first].iter().rev() {
+            let limits = Limits { max_binding: bytes.next_multiple_of(16), ..self.limits.clone() };
+            let plan = |options| network.step.plan(options, &limits);
+            if plan(&self.options).and(plan(&self.of_rank(0))).is_ok() {
+                self.limits = limits;
+                return;
+            }
+        }
+    }
+
     /// Returns the options of one of as many ranks as the batch has parts, with buckets so small that there are several.
     pub(super) fn of_rank(&self, rank: u32) -> PlanOptions {
         let parallel =
@@ -94,6 +128,8 @@ impl Settings {
         add(own.offload != default.offload, format!("{:?}", own.offload));
         add(own.loss_scale.is_some(), format!("{:?}", own.loss_scale));
         add(true, format!("kernels of {:?}", self.limits.class));
+        let binding = self.limits.max_binding;
+        add(binding < SMALL_BINDING, format!("bindings of {binding} bytes"));
         parts.join(", ")
     }
 }

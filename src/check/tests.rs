@@ -68,15 +68,20 @@ fn gradients_of_plans_match_the_traced_graph() {
     let presets = Limits::NAMES.map(|name| Limits::named(name).expect("a preset"));
     let alone = DRAWS.iter().enumerate().map(|(i, (name, draw))| (*name, Network::of(*draw, i as u64)));
     let random = (0..24).map(|seed| ("random", Network::random(seed, 16)));
-    for (i, (name, network)) in alone.chain(random).enumerate() {
+    let wide = (0..24).map(|seed| ("wide", Network::wide(seed, 3)));
+    let mut split = 0;
+    for (i, (name, network)) in alone.chain(random).chain(wide).enumerate() {
         let own = &presets[i % presets.len()];
-        let settings = Settings::random(&mut Dice::new(i as u64), own, 2);
-        let found =
-            plans::gradients(&network.expect("draws are valid"), &settings).expect("it can be planned");
+        let mut settings = Settings::random(&mut Dice::new(i as u64), own, 2);
+        let network = network.expect("draws are valid");
+        settings.split(&network, &mut Dice::new(i as u64));
+        split += usize::from(settings.limits.max_binding < own.max_binding);
+        let found = plans::gradients(&network, &settings).expect("it can be planned");
         for difference in found {
             assert!(difference.error <= 1.0, "{i}, {name}, {}: {}", settings.name(), difference.what);
         }
     }
+    assert!(split > 10, "{split} networks have tensors larger than a binding");
 }
 
 #[test]

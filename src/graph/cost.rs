@@ -62,7 +62,7 @@ impl Graph {
         let of = |id: &super::ValueId| (self.value(*id).shape, self.value(*id).dtype);
         let shared = |(i, id): (usize, &super::ValueId)| {
             let (shape, dtype) = of(id);
-            let share = node.op.share(i, shape.numel());
+            let share = self.operand_share(node, i);
             (share.map_or(shape, |share| Shape::from([share.len as usize])), dtype)
         };
         [node.inputs.iter().enumerate().map(shared).collect(), node.outputs.iter().map(of).collect()]

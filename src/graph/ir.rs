@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::op::Op;
+use super::op::{Op, Share, Update};
 use super::own_gradient::OwnGradient;
 use super::params::Param;
 use crate::dtype::DType;
@@ -183,6 +183,19 @@ pub struct Graph {
     pub exchanges: Vec<Exchange>,
     /// Parameters of which each rank has a share.
     pub sharded: Vec<Sharded>,
+    /// Rows of parameters larger than a binding.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// Rows of a parameter that no operation reads as a whole. They have a gradient and an update of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The parameter.
+    pub of: ValueId,
+    /// A view of its rows.
+    pub rows: ValueId,
+    /// Their elements.
+    pub share: Share,
 }
 
 /// Parameters of which each rank has a share, and which are gathered together. One after another, each from a multiple of
@@ -333,6 +346,22 @@ impl Graph {
             GradientOf::Value(id) => Some(*id),
             GradientOf::Norm => None,
         }))
+    }
+
+    /// Returns the elements of operand `i` that the operation reads and changes, if these are not all.
+    pub(crate) fn operand_share(&self, node: &Node, i: usize) -> Option<Share> {
+        let [value, first] = [i, 0].map(|i| self.value(node.inputs[i]));
+        let elements = value.shape.numel();
+        let own = match node.op {
+            Op::Update { share: Some(share), .. } if i <= Update::GRADIENT => Some(share),
+            // Of a piece; a rank has state of its share alone.
+            Op::Update { share: Some(share), .. } if i >= Update::STATE && value.part_of.is_none() => {
+                Some(share.of_state(elements, first.shape.numel()))
+            }
+            Op::Send { share, .. } if i == 0 => share,
+            _ => None,
+        };
+        own.filter(|share| share.len < elements)
     }
 
     /// Returns the largest key of a random draw; 0 if there is none.

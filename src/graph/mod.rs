@@ -49,13 +49,14 @@ pub use embedding_bag::Bag;
 pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use ir::Graph;
-#[cfg(feature = "internals")]
-pub use ir::{
-    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
-    Sharded, StepScalars, Value, ValueId,
-};
+pub(crate) use ir::Piece;
 #[cfg(not(feature = "internals"))]
 pub(crate) use ir::{
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, Piece,
+    STEP_SCALARS, Sharded, StepScalars, Value, ValueId,
+};
+#[cfg(feature = "internals")]
+pub use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
     Sharded, StepScalars, Value, ValueId,
 };

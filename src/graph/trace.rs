@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, STEP_SCALARS, Share,
-    StepScalars, Tensor, Value, ValueId,
+    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, Piece, STEP_SCALARS,
+    Share, StepScalars, Tensor, Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -124,6 +124,11 @@ impl Trace {
     /// Returns the number of operations recorded.
     pub(crate) fn len(&self) -> usize {
         self.state.borrow().graph.nodes.len()
+    }
+
+    /// Adds an operation whose operands and results exist.
+    pub(crate) fn append(&self, node: Node) {
+        self.state.borrow_mut().graph.nodes.push(node);
     }
 
     /// Returns the mode of the trace.
@@ -337,6 +342,11 @@ impl Trace {
     /// Returns what a value's memory is for.
     pub(crate) fn class_of(&self, id: ValueId) -> Class {
         self.state.borrow().graph.value(id).class
+    }
+
+    /// Returns which rows of a parameter a value has, if it is a piece of one.
+    pub(crate) fn piece(&self, rows: ValueId) -> Option<Piece> {
+        self.state.borrow().graph.pieces.iter().find(|piece| piece.rows == rows).copied()
     }
 
     /// Returns how a parameter is updated.

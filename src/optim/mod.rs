@@ -8,6 +8,7 @@ mod lean;
 mod muon;
 mod schedule;
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
@@ -270,8 +271,12 @@ impl Optimizer {
             }
             let (clipped, norm) = clip.append(pairs);
             output_gradients(trace, gradients.read, (&raw, norm), inverse.as_ref());
+            let mut states = BTreeMap::new();
             for (id, gradient) in clipped {
-                let (name, weight, share) = (trace.name_of(id), trace.tensor(id), shares.get(&id).copied());
+                let piece = trace.piece(id);
+                let share = piece.map(|piece| piece.share).or(shares.get(&id).copied());
+                let id = piece.map_or(id, |piece| piece.of);
+                let (name, weight) = (trace.name_of(id), trace.tensor(id));
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
                 let ParamGroup { mut rate, weight_decay, orthogonal, .. } = trace.group_of(&name);
                 let mut optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));
@@ -281,7 +286,8 @@ impl Optimizer {
                     (optimizer, rate) = (muon.for_others().into(), rate * muon.adamw_rate);
                 }
                 trace.layer(layer, || {
-                    optimizer.append_one(trace, (&name, rate), (&weight, share), &gradient, &scalars)
+                    let states = piece.is_some().then_some(&mut states);
+                    optimizer.append_one(trace, (&name, rate), (&weight, share), states, &gradient, &scalars)
                 });
             }
         });
@@ -329,11 +335,13 @@ impl Optimizer {
         (pairs.into_iter().map(|(id, g)| (id, g.mul(&inverse))).collect(), scalars, inverse)
     }
 
+    /// `whole` holds state that the pieces of a parameter share, by name.
     fn append_one(
         &self,
         trace: &Trace,
         (name, rate): (&str, f32),
         (weight, share): (&Tensor, Option<Share>),
+        mut whole: Option<&mut BTreeMap<String, Tensor>>,
         gradient: &Tensor,
         scalars: &Tensor,
     ) {
@@ -350,14 +358,18 @@ impl Optimizer {
             return;
         }
         let states = self.states(weight.shape());
-        let state = |(s, dtype, shape): (&str, DType, Shape)| match share {
-            Some(share) => trace.part_of_state(
-                dtype,
-                &format!("{name}.{s}"),
-                shape,
-                share.of_state(shape.numel(), elements),
-            ),
-            None => trace.state_of(dtype, &format!("{name}.{s}"), shape),
+        let state = |(s, dtype, shape): (&str, DType, Shape)| {
+            let name = format!("{name}.{s}");
+            match (share, &mut whole) {
+                (_, Some(states)) => {
+                    let new = || trace.state_of(dtype, &name, shape);
+                    states.entry(name.clone()).or_insert_with(new).clone()
+                }
+                (Some(share), None) => {
+                    trace.part_of_state(dtype, &name, shape, share.of_state(shape.numel(), elements))
+                }
+                (None, None) => trace.state_of(dtype, &name, shape),
+            }
         };
         let mut states: Vec<Tensor> = states.into_iter().map(state).collect();
         if share.is_some_and(|share| share.len == 0) {

@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Attend, Class, CustomKernel, Graph, Node, Op, STEP_SCALARS, Source, StepScalars, Value, ValueId,
+    Attend, Class, CustomKernel, Graph, Node, Op, STEP_SCALARS, Share, Source, StepScalars, Value, ValueId,
 };
 use crate::shape::Shape;
 
@@ -198,11 +198,25 @@ impl<'a> Twin<'a> {
 
     fn compute(&mut self, node: &Node) -> Result<()> {
         match &node.op {
-            Op::Update { rule, rate, stored, share: None } => {
+            Op::Update { rule, rate, stored, .. } if self.has_all_state(node) => {
                 let held = self.graph.value(node.inputs[0]).dtype;
+                let share = |i: usize| self.graph.operand_share(node, i);
+                let shares: Vec<Option<Share>> = (0..node.inputs.len()).map(share).collect();
                 return self.update(node, |memory| {
-                    update::update(rule, *rate, memory);
-                    halves::store(held, *stored, memory);
+                    let range = |share: &Share| share.start as usize..(share.start + share.len) as usize;
+                    let cut = |(all, share): (&Vec<f64>, &Option<Share>)| match share {
+                        Some(share) => all[range(share)].to_vec(),
+                        None => all.clone(),
+                    };
+                    let mut own: Vec<Vec<f64>> = memory.iter().zip(&shares).map(cut).collect();
+                    update::update(rule, *rate, &mut own);
+                    halves::store(held, *stored, &mut own);
+                    for ((all, share), own) in memory.iter_mut().zip(&shares).zip(own) {
+                        match share {
+                            Some(share) => all[range(share)].copy_from_slice(&own),
+                            None => *all = own,
+                        }
+                    }
                 });
             }
             Op::ToHost { slot } => {
@@ -379,6 +393,11 @@ impl<'a> Twin<'a> {
             Op::ResampleGrad { mode, .. } => vec![images::resample_grad(x(0), mode, to)],
             _ => unreachable!("`compute` knows the others"),
         }
+    }
+
+    /// Whether no other rank has a part of the optimizer state.
+    fn has_all_state(&self, node: &Node) -> bool {
+        node.inputs.iter().all(|id| self.graph.value(*id).part_of.is_none())
     }
 
     fn update(&mut self, node: &Node, change: impl FnOnce(&mut [Vec<f64>])) -> Result<()> {

@@ -494,7 +494,9 @@ fn passes_have_files_and_the_last_one_gives_the_plan() {
         assert_eq!(names, files);
         assert_eq!(effects.iter().all(|pass| pass.ran), all, "{effects:?}");
         for pass in &effects {
-            assert_eq!(pass.exact, !pass.when.ends_with("16 bits"), "{pass:?}");
+            // Sums over parts round differently, where anything is split.
+            let rounds = pass.when.ends_with("16 bits") || pass.name.starts_with("split_large");
+            assert_eq!(pass.exact, !rounds, "{pass:?}");
         }
         let last = effects.last().expect("some");
         let plan = step.plan(&options, &limits).expect("planned");

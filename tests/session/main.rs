@@ -23,6 +23,7 @@ mod onnx_export;
 mod out_of_memory;
 mod own_gradients;
 mod parallel;
+mod pieces;
 mod pipelines;
 mod recompute;
 mod record;

@@ -51,13 +51,31 @@ pub(super) fn resample(site: &Site, mode: Resample) -> Tensor {
     site.dy().one(op, &[site.dy()], Location::caller())
 }
 
-/// If `training`, mean and deviation were computed from `x`, and `dx` includes the gradient through them.
+/// If `training`, mean and deviation were computed from `x`, and `dx` includes the gradient through them. Else they have
+/// gradients of their own.
 pub(super) fn batch_norm(site: &Site, activation: Activation, training: bool) -> Vec<Option<Tensor>> {
     let [x, mean, deviation, gamma, beta] = [0, 1, 2, 3, 4].map(|i| &site.inputs[i]);
     let op = Op::BatchNormGrad { activation, training };
     let inputs = [x, mean, deviation, gamma, beta, site.dy()];
-    let mut d = x.trace().emit(op, &inputs, Location::caller()).into_iter().map(Some);
-    let (dx, dgamma, dbeta) = (d.next().flatten(), d.next().flatten(), d.next().flatten());
-    let wanted = |i: usize, d: Option<Tensor>| d.filter(|_| site.wants[i]);
-    vec![wanted(0, dx), None, None, wanted(3, dgamma), wanted(4, dbeta)]
+    let mut d = x.trace().emit(op, &inputs, Location::caller()).into_iter();
+    let (Some(dx), Some(dgamma), Some(dbeta)) = (d.next(), d.next(), d.next()) else { return vec![None; 5] };
+    // Σ dy (x - mean) is dγ / deviation⁻¹, and Σ dy is dβ.
+    let wants = |i: usize| site.wants[i] && !training;
+    let dmean = wants(1).then(|| gamma.mul(deviation).mul(&dbeta).neg());
+    let ddeviation = wants(2).then(|| gamma.mul(&dgamma).div(deviation));
+    let wanted = |i: usize, d: Tensor| Some(d).filter(|_| site.wants[i]);
+    vec![wanted(0, dx), dmean, ddeviation, wanted(3, dgamma), wanted(4, dbeta)]
+}
+
+/// With `n` elements in a channel `dx = (dmean + (2 dvar - ddeviation⁻¹ deviation⁻³) (x - mean)) / n`: a batch norm of `x`.
+pub(super) fn batch_stats(site: &Site) -> Tensor {
+    let (x, [mean, deviation]) = (&site.inputs[0], [0, 1].map(|i| &site.outputs[i]));
+    let share = (f64::from(mean.shape().numel() as u32) / x.shape().numel() as f64) as f32;
+    let of_deviation = site.dys[1].as_ref().map(|d| d.mul(&deviation.square()).scale(-share));
+    let of_variance = site.dys[2].as_ref().map(|d| d.div(deviation).scale(2.0 * share));
+    let slope = of_deviation.into_iter().chain(of_variance).reduce(|sum, d| sum.add(&d));
+    let shift = site.dys[0].as_ref().map(|d| d.scale(share));
+    let zero = || mean.fill_like(mean.shape(), 0.0);
+    let [slope, shift] = [slope, shift].map(|d| d.unwrap_or_else(zero));
+    x.one(Op::BatchNorm(Activation::None), &[x, mean, deviation, &slope, &shift], Location::caller())
 }

@@ -88,6 +88,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::AvgPool2d(over) => vec![site.want(0, || images::avg_pool2d(site, *over))],
         Op::Resample { mode, .. } => vec![site.want(0, || images::resample(site, *mode))],
         Op::BatchNorm(activation) => images::batch_norm(site, *activation, site.training),
+        Op::BatchStats { .. } => vec![site.want(0, || images::batch_stats(site))],
         Op::Embedding => vec![site.want(0, || rows::embedding(site)), None],
         Op::RowNorm { kind, .. } => rows::norm(site, *kind),
         Op::Rotary { .. } => vec![site.want(0, || rows::rotary(site, op)), None],
@@ -119,7 +120,6 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::Conv2dWeight { .. }
         | Op::MaxPool2dGrad { .. }
         | Op::AvgPool2dGrad { .. }
-        | Op::BatchStats { .. }
         | Op::BatchNormGrad { .. }
         | Op::RunningStats(_)
         | Op::ResampleGrad { .. }

@@ -26,6 +26,14 @@ impl Views {
                 views.inside[to.index()] = Some((*from, 0));
             }
         }
+        for node in &graph.nodes {
+            let Op::Slice { axis: 0, start, .. } = node.op else { continue };
+            // The whole could not be bound to be copied. The backward pass may have slices of its own.
+            if graph.pieces.iter().any(|piece| piece.of == node.inputs[0]) {
+                let columns = graph.value(node.inputs[0]).shape.last();
+                views.inside[node.outputs[0].index()] = Some((node.inputs[0], 4 * (start * columns) as u64));
+            }
+        }
         if parts {
             views.add_slices(graph);
             views.add_joins(graph);

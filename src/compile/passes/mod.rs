@@ -22,6 +22,7 @@ mod remove_detached;
 mod share_updates;
 mod simplify;
 mod split_concat_grad;
+mod split_large_parameters;
 mod split_large_tensors;
 mod store_activations_half;
 mod store_masks;
@@ -53,6 +54,7 @@ use remove_detached::remove_detached;
 pub(crate) use share_updates::share_updates;
 use simplify::simplify;
 use split_concat_grad::split_concat_grad;
+use split_large_parameters::split_large_parameters;
 use split_large_tensors::split_large_tensors;
 use store_activations_half::store_activations_half;
 use store_masks::store_masks;
@@ -77,6 +79,8 @@ pub(crate) struct Choices<'a> {
     pub half_gradients: bool,
     /// Storage type of large weights.
     pub weights: WeightStorage,
+    /// Parameters may be updated in pieces.
+    pub pieces: bool,
     /// Whether a parameter is stored in 16 bits, trained or not.
     pub half_weights: bool,
     /// Optimizer state of at least this many bytes is stored in host memory between its updates.
@@ -143,10 +147,13 @@ const fn pass(name: &'static str, when: When, exact: bool, run: fn(Graph, &Choic
 }
 
 /// Passes over the traced graph, before it is differentiated.
-const BEFORE: [Pass; 2] = [
+const BEFORE: [Pass; 3] = [
     pass("simplify", When::Always, true, |graph, _| simplify(graph)),
-    pass("split_large_tensors", When::Always, true, |graph, choices| {
+    pass("split_large_tensors", When::Always, false, |graph, choices| {
         split_large_tensors(graph, choices.limits.max_binding)
+    }),
+    pass("split_large_parameters", When::Always, false, |graph, choices| {
+        split_large_parameters(graph, choices.limits.max_binding, choices.weights, choices.pieces)
     }),
 ];
 

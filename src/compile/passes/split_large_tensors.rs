@@ -1,25 +1,11 @@
-//! Splits a tensor larger than a binding along the batch, if every operation on it works sample by sample.
+//! Splits tensors larger than a binding along the batch: operations on them run on one part of its samples after
+//! another. Gradients follow by differentiation. What samples have in common, such as the statistics of a batch norm and
+//! gradients of weights, is computed of each part and combined.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, ValueId, whole_words};
 use crate::shape::Shape;
-
-/// Inputs with the batch as their first dimension; `None` if samples depend on each other.
-fn batched(op: &Op) -> Option<&'static [usize]> {
-    match op {
-        Op::Conv2d { .. }
-        | Op::Conv2dInput { .. }
-        | Op::Unary(_)
-        | Op::MaxPool2d(_)
-        | Op::AvgPool2d(_)
-        | Op::Resample { .. }
-        | Op::BatchNorm(_) => Some(&[0]),
-        Op::Binary(_) => Some(&[0, 1]),
-        _ => None,
-    }
-}
 
 /// Rewrites operations on tensors of more than `max` bytes as operations on parts of the batch. If that is
 /// not possible, the graph is unchanged, and planning reports the tensor.
@@ -34,119 +20,256 @@ pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
 /// memory.
 const QUARTERS: u64 = 4;
 
+/// Returns which operands of an operation have the samples of its result along their first dimension; `None` if samples
+/// depend on each other, but for reductions and the statistics of a batch norm, whose parts [`Split::combined`] combines.
+fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
+    let shape = |id: &ValueId| graph.value(*id).shape;
+    let result = shape(node.outputs.first()?);
+    let n = *result.dims().first()?;
+    let count = node.inputs.len();
+    let only = |operand: usize| Some((0..count).map(|i| i == operand).collect());
+    // Others are broadcast.
+    let equal = |id: &ValueId| shape(id).rank() == result.rank() && shape(id).dims()[0] == n;
+    match &node.op {
+        Op::Conv2d { source: Source::Tensor, then: None, .. }
+        | Op::Conv2dInput { then: None, .. }
+        | Op::Unary(_)
+        | Op::Cast(_)
+        | Op::Copy
+        | Op::Detach
+        | Op::Dropout { .. }
+        | Op::MaxPool2d(_)
+        | Op::AvgPool2d(_)
+        | Op::Resample { .. }
+        | Op::BatchNorm(_)
+        | Op::BatchStats { .. }
+        | Op::Reshape(_) => only(0),
+        // Equal maxima of several parts would not share a gradient.
+        Op::Reduce { kind, axes } if *kind != Reduction::Max || axes & 1 == 0 => only(0),
+        Op::Slice { axis, .. } | Op::Stride { axis, .. } | Op::Place { axis, .. } if *axis > 0 => only(0),
+        Op::Permute(order) if order[0] == 0 => only(0),
+        Op::Softmax { .. } | Op::ArgSort { .. } | Op::RowNorm { .. } if shape(&node.inputs[0]).rank() > 1 => {
+            only(0)
+        }
+        Op::MatMul { ta: false, then: None, .. } if result.rank() == 2 => only(0),
+        Op::MatMul { then: None, .. } if result.rank() > 2 => Some(node.inputs.iter().map(equal).collect()),
+        Op::Binary(_) | Op::Expand(_) => Some(node.inputs.iter().map(equal).collect()),
+        Op::Gather { axis } | Op::ScatterAdd { axis, .. } if *axis > 0 => {
+            Some(node.inputs.iter().map(equal).collect())
+        }
+        Op::Concat { axis } if *axis > 0 => Some(vec![true; count]),
+        Op::Rotary { .. } | Op::Gates(_) | Op::CrossEntropy => Some(vec![true; count]),
+        Op::Embedding => only(1),
+        // The last operand is the step's scalars.
+        Op::Attention(attend) => Some((0..count).map(|i| i + 1 < count || attend.dropout == 0.0).collect()),
+        Op::Fill { .. } => Some(Vec::new()),
+        Op::Iota { axis, .. } if *axis > 0 => Some(Vec::new()),
+        _ => None,
+    }
+}
+
+/// Whether an operation combines the samples of its first operand.
+fn combines(op: &Op) -> bool {
+    match op {
+        Op::Reduce { axes, .. } => axes & 1 == 1,
+        Op::BatchStats { .. } => true,
+        _ => false,
+    }
+}
+
+/// Whether result `i` of an operation has the samples along its first dimension.
+fn splits_result(op: &Op, i: usize) -> bool {
+    // Positions of maxima are bytes, four to a word. Only the backward pass reads them.
+    let bytes = i == 1 && matches!(op, Op::MaxPool2d(_));
+    !bytes && !combines(op)
+}
+
 struct Split {
-    /// First row of each part, and the end.
+    /// Samples of the batch. The first dimension of what is split is a multiple.
+    batch: usize,
+    /// First sample of each part, and the end.
     cuts: Vec<usize>,
     /// Whether each node reads or writes a large tensor.
     inside: Vec<bool>,
     parts: BTreeMap<ValueId, Vec<ValueId>>,
+    /// Largest key of a random draw. Each part has its own.
+    keys: u32,
 }
 
 impl Split {
     /// `None` if nothing is too large, or if a large tensor belongs to an operation that does not work sample
     /// by sample.
     fn new(graph: &Graph, max: u64) -> Option<Self> {
-        let large = |id: &ValueId| graph.value(*id).bytes() > max;
+        let large = |id: &ValueId| {
+            let value = graph.value(*id);
+            !value.class.is_persistent() && value.bytes() > max
+        };
         let touches = |node: &Node| node.inputs.iter().chain(&node.outputs).any(large);
         let inside: Vec<bool> = graph.nodes.iter().map(touches).collect();
-        let (mut batch, mut rows) = (None, usize::MAX);
-        for (node, _) in graph.nodes.iter().zip(&inside).filter(|(_, inside)| **inside) {
-            let result = graph.value(node.outputs[0]);
-            let n = *result.shape.dims().first()?;
-            let same = |&i: &usize| {
-                let shape = graph.value(node.inputs[i]).shape;
-                shape.dims().first() == Some(&n)
-                    && (node.inputs.len() > 1 || shape.rank() == result.shape.rank())
-            };
-            let equal = !matches!(node.op, Op::Binary(_))
-                || node.inputs.iter().all(|id| graph.value(*id).shape == result.shape);
-            if *batch.get_or_insert(n) != n || !batched(&node.op)?.iter().all(same) || !equal {
-                return None;
-            }
-            for id in node.inputs.iter().chain(&node.outputs).filter(|id| large(id)) {
-                let one = graph.value(*id).bytes() / n as u64;
-                if one > max {
-                    return None;
-                }
-                rows = rows.min((max / QUARTERS / one).max(1) as usize);
-            }
+        if graph.observed().any(|id| large(&id)) {
+            return None;
         }
-        let stays = graph.observed().any(|id| large(&id));
-        let batch = batch.filter(|_| !stays)?;
-        let count = batch.div_ceil(rows);
-        let cuts = (0..=count).map(|i| i * batch / count).collect();
-        Some(Self { cuts, inside, parts: BTreeMap::new() })
+        let mut split = Vec::new();
+        for (node, _) in graph.nodes.iter().zip(&inside).filter(|(_, inside)| **inside) {
+            let operands = split_operands(graph, node)?;
+            split.extend(node.inputs.iter().zip(operands).filter(|(_, split)| *split).map(|(id, _)| *id));
+            split.extend(
+                (0..node.outputs.len()).filter(|i| splits_result(&node.op, *i)).map(|i| node.outputs[i]),
+            );
+        }
+        let batch = split.iter().try_fold(0, |batch, id| {
+            Some(greatest_common_divisor(batch, *graph.value(*id).shape.dims().first()?))
+        })?;
+        let most = split.iter().filter(|id| large(id)).map(|id| graph.value(*id).bytes()).max()?;
+        let count = part_count(batch, most, max)?;
+        let cuts: Vec<usize> = (0..=count).map(|i| i * batch / count).collect();
+        let whole = |id: &ValueId| {
+            let value = graph.value(*id);
+            let rows = |cut: usize| value.shape.dims()[0] / batch * cut;
+            let mut parts = cuts.windows(2).map(|cut| (rows(cut[0]), rows(cut[1]) - rows(cut[0])));
+            !value.dtype.is_half() || parts.all(|(start, len)| whole_words(value.shape, 0, start, len))
+        };
+        // A word of two elements in 16 bits would belong to two parts.
+        let whole = split.iter().all(whole);
+        whole.then(|| Self { batch, cuts, inside, parts: BTreeMap::new(), keys: graph.draw_keys() })
     }
 
     fn run(mut self, mut graph: Graph) -> Graph {
+        let whole = graph.clone();
         let nodes = std::mem::take(&mut graph.nodes);
         let inside = std::mem::take(&mut self.inside);
+        let trace = Trace::over(graph, Mode::Train);
         for (node, inside) in nodes.into_iter().zip(inside) {
-            if inside { self.node(&mut graph, &node) } else { graph.nodes.push(node) }
+            if inside {
+                let operands = split_operands(&whole, &node).unwrap_or_default();
+                trace.layer(&node.layer, || trace.phase(node.phase, || self.node(&trace, &node, &operands)));
+            } else {
+                trace.append(node);
+            }
         }
-        graph
+        trace.finish().unwrap_or(whole)
     }
 
-    fn node(&mut self, graph: &mut Graph, node: &Node) {
-        let batched = batched(&node.op).unwrap_or_default();
-        let inputs: Vec<Option<Vec<ValueId>>> = (0..node.inputs.len())
-            .map(|i| batched.contains(&i).then(|| self.parts_of(graph, node, node.inputs[i])))
-            .collect();
-        let results: Vec<Vec<ValueId>> = (0..self.cuts.len() - 1)
-            .map(|part| {
-                let own = |(i, id): (usize, &ValueId)| inputs[i].as_ref().map_or(*id, |parts| parts[part]);
-                let inputs: Vec<ValueId> = node.inputs.iter().enumerate().map(own).collect();
-                let mut outputs = vec![self.new_part(graph, node.outputs[0], part)];
-                if let Some(places) = node.outputs.get(1) {
-                    // Indices of the maxima, four per word.
-                    let words = graph.value(outputs[0]).shape.numel().div_ceil(4) as usize;
-                    outputs.push(add_part(graph, *places, part, Shape::from([words])));
-                }
-                graph.nodes.push(Node { inputs, outputs: outputs.clone(), ..node.clone() });
-                outputs
+    fn node(&mut self, trace: &Trace, node: &Node, operands: &[bool]) {
+        let count = self.cuts.len() - 1;
+        let inputs: Vec<Vec<Tensor>> = (node.inputs.iter().zip(operands.iter().copied()))
+            .map(|(id, split)| match split {
+                true => self.parts_of(trace, node, *id).iter().map(|id| trace.tensor(*id)).collect(),
+                false => vec![trace.tensor(*id); count],
             })
             .collect();
-        let first: Vec<ValueId> = results.iter().map(|outputs| outputs[0]).collect();
-        self.parts.insert(node.outputs[0], first.clone());
-        // Dead code if no node reads the whole tensor.
-        let outputs = vec![node.outputs[0]];
-        graph.nodes.push(Node { op: Op::Concat { axis: 0 }, inputs: first, outputs, ..node.clone() });
+        let results: Vec<Vec<Tensor>> = (0..count)
+            .map(|part| {
+                let inputs: Vec<&Tensor> = inputs.iter().map(|parts| &parts[part]).collect();
+                let results = trace.emit(self.op_of_part(&node.op, part), &inputs, node.at);
+                let name = |(id, result): (&ValueId, Tensor)| {
+                    result.named(&format!("{}.part{}", trace.name_of(*id), part + 1))
+                };
+                node.outputs.iter().zip(results).map(name).collect()
+            })
+            .collect();
+        let of = |i: usize| -> Vec<Tensor> { results.iter().map(|results| results[i].clone()).collect() };
+        if combines(&node.op) {
+            let count = trace.tensor(node.inputs[0]).shape().numel() as f64;
+            let shares =
+                inputs[0].iter().map(|part| (part.shape().numel() as f64 / count) as f32).collect::<Vec<_>>();
+            let results = combined(&node.op, &of, &shares, count);
+            for (id, result) in node.outputs.iter().zip(results) {
+                // A view under the id that others read.
+                let view = Op::Reshape(result.shape());
+                trace.append(node.sibling(view, result.id().into_iter().collect(), vec![*id]));
+            }
+            return;
+        }
+        for (i, id) in node.outputs.iter().enumerate().filter(|(i, _)| splits_result(&node.op, *i)) {
+            let parts: Vec<ValueId> = of(i).iter().filter_map(Tensor::id).collect();
+            self.parts.insert(*id, parts.clone());
+            // Dead code if no node reads the whole tensor.
+            trace.append(node.sibling(Op::Concat { axis: 0 }, parts, vec![*id]));
+        }
+    }
+
+    fn op_of_part(&self, op: &Op, part: usize) -> Op {
+        let of_part = |shape: &Shape| {
+            let [start, end] = [0, 1].map(|i| shape.dims()[0] / self.batch * self.cuts[part + i]);
+            shape.with(0, end - start)
+        };
+        let mut op = op.clone();
+        match &mut op {
+            Op::Reshape(shape) | Op::Expand(shape) | Op::Fill { shape, .. } | Op::Iota { shape, .. } => {
+                *shape = of_part(shape);
+            }
+            Op::Reduce { kind: kind @ Reduction::Mean, axes } if *axes & 1 == 1 => *kind = Reduction::Sum,
+            op => {
+                if let Some(key) = op.draw_key() {
+                    *key += part as u32 * self.keys;
+                }
+            }
+        }
+        op
     }
 
     /// The parts of a value: the parts it was computed in, or slices.
-    fn parts_of(&mut self, graph: &mut Graph, node: &Node, id: ValueId) -> Vec<ValueId> {
-        if let Some(parts) = self.parts.get(&id) {
-            return parts.clone();
-        }
-        let parts: Vec<ValueId> = (0..self.cuts.len() - 1)
-            .map(|part| {
-                let (start, end) = (self.cuts[part], self.cuts[part + 1]);
-                let output = self.new_part(graph, id, part);
-                let op = Op::Slice { axis: 0, start, len: end - start };
-                let layer = Arc::clone(&node.layer);
-                graph.nodes.push(Node { op, inputs: vec![id], outputs: vec![output], layer, ..node.clone() });
-                output
-            })
-            .collect();
-        self.parts.insert(id, parts.clone());
-        parts
-    }
-
-    fn new_part(&self, graph: &mut Graph, id: ValueId, part: usize) -> ValueId {
-        let rows = self.cuts[part + 1] - self.cuts[part];
-        let shape = graph.value(id).shape.with(0, rows);
-        add_part(graph, id, part, shape)
+    fn parts_of(&mut self, trace: &Trace, node: &Node, id: ValueId) -> Vec<ValueId> {
+        let (cuts, batch) = (&self.cuts, self.batch);
+        let slices = || {
+            let (value, name) = (trace.tensor(id), trace.name_of(id));
+            let rows = value.dim(0) / batch;
+            let slice = |(part, cut): (usize, &[usize])| {
+                let op = Op::Slice { axis: 0, start: cut[0] * rows, len: (cut[1] - cut[0]) * rows };
+                let slice = value.one(op, &[&value], node.at).named(&format!("{name}.part{}", part + 1));
+                slice.id()
+            };
+            cuts.windows(2).enumerate().filter_map(slice).collect()
+        };
+        self.parts.entry(id).or_insert_with(slices).clone()
     }
 }
 
-fn add_part(graph: &mut Graph, id: ValueId, part: usize, shape: Shape) -> ValueId {
-    graph.derive(id, &format!("part{}", part + 1), |value| value.shape = shape)
+/// Combines the results of the parts, with each part's share of the samples, of `elements` in all.
+fn combined(op: &Op, of: &dyn Fn(usize) -> Vec<Tensor>, shares: &[f32], elements: f64) -> Vec<Tensor> {
+    let sum = |parts: Vec<Tensor>| parts.into_iter().reduce(|sum, part| sum.add(&part));
+    let mean =
+        |parts: &[Tensor]| sum(parts.iter().zip(shares).map(|(part, share)| part.scale(*share)).collect());
+    match op {
+        Op::Reduce { kind: Reduction::Mean, .. } => {
+            let sum = sum(of(0));
+            sum.map(|sum| sum.scale((sum.shape().numel() as f64 / elements) as f32)).into_iter().collect()
+        }
+        Op::BatchStats { eps, .. } => {
+            // Chan, Golub and LeVeque 1979.
+            let (means, variances) = (of(0), of(2));
+            let Some(middle) = mean(&means) else { return Vec::new() };
+            let about = |(mean, variance): (&Tensor, &Tensor)| variance.add(&mean.sub(&middle).square());
+            let spread = mean(&means.iter().zip(&variances).map(about).collect::<Vec<_>>());
+            let deviation = spread.as_ref().map(|spread| spread.offset(*eps).sqrt().recip());
+            std::iter::once(middle).chain(deviation).chain(spread).collect()
+        }
+        _ => sum(of(0)).into_iter().collect(),
+    }
+}
+
+/// The number of parts of a batch whose largest tensor has `most` bytes: one of equal parts if there is such a number at most a
+/// quarter above the smallest. `None` if parts of one sample are too large.
+fn part_count(batch: usize, most: u64, max: u64) -> Option<usize> {
+    let sample = most.div_ceil(batch as u64);
+    let least = usize::try_from(most.div_ceil((max / QUARTERS).max(1))).ok()?.clamp(1, batch);
+    let equal = (least..=batch.min(least + least / 4)).find(|count| batch.is_multiple_of(*count));
+    let count = equal.unwrap_or(least);
+    (batch > 1 && sample * batch.div_ceil(count) as u64 <= max).then_some(count)
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{eliminate_dead_code, tests::differentiated};
     use super::*;
-    use crate::graph::{Mode, Params, Trace, Window};
+    use crate::dtype::DType;
+    use crate::graph::{Attention, Class, Init, Params, RunningStats, Window};
+    use crate::reference::Twin;
 
     #[test]
     fn large_tensors_are_split_and_others_are_not() {
@@ -157,17 +280,99 @@ mod tests {
         });
         let graph = crate::compile::passes::simplify(graph.unwrap());
         assert_eq!(split_large_tensors(graph.clone(), 5 * 4 * 36 * 4).nodes.len(), graph.nodes.len());
-        let parts = crate::compile::passes::eliminate_dead_code(split_large_tensors(graph, 2 * 4 * 36 * 4));
+        let parts = eliminate_dead_code(split_large_tensors(graph, 2 * 4 * 36 * 4));
         let count = |name: &str| parts.nodes.iter().filter(|n| n.op.name() == name).count();
         assert_eq!(["slice", "conv2d", "max_pool2d", "concat", "relu"].map(count), [5, 5, 5, 1, 1]);
         let largest = parts.nodes.iter().flat_map(|n| &n.outputs).map(|id| parts.value(*id).bytes()).max();
         assert!(largest <= Some(1152));
     }
 
+    /// Outputs, gradients and buffers after a step, whole and with computed tensors of at most `max` bytes.
+    fn whole_and_split(params: &Params, max: u64, body: impl FnOnce(&Trace) -> Tensor) -> [Vec<Vec<f64>>; 2] {
+        let graph = Trace::record(params, Mode::Train, "y", body).expect("valid");
+        let parts = eliminate_dead_code(split_large_tensors(graph.clone(), max));
+        let largest = |graph: &Graph| {
+            let computed = graph.nodes.iter().flat_map(|node| &node.outputs);
+            computed.map(|id| graph.value(*id).bytes()).max().expect("there are nodes")
+        };
+        assert!(
+            largest(&graph) > max && largest(&parts) <= max,
+            "{} and {}",
+            largest(&graph),
+            largest(&parts)
+        );
+        [graph, parts].map(|graph| {
+            let graph = differentiated(graph);
+            let mut twin = Twin::new(&graph);
+            for (id, value) in graph.inputs() {
+                let number = |i: u64| match value.dtype {
+                    DType::U32 => ((i * 5 + 3) % 7) as f64,
+                    _ => ((i * 37 + id.index() as u64 * 11) % 29) as f64 / 7.0 - 1.5,
+                };
+                let numbers: Vec<f64> = (0..value.shape.numel()).map(number).collect();
+                twin.set(&value.name, &numbers).expect("an input");
+            }
+            twin.run().expect("it runs");
+            let buffers = graph.ids().filter(|(_, value)| value.class == Class::Parameter).map(|(id, _)| id);
+            let read: Vec<ValueId> = graph.outputs.iter().map(|(_, id)| *id).chain(buffers).collect();
+            read.into_iter().map(|id| twin.value(id).expect("it was computed").to_vec()).collect()
+        })
+    }
+
+    fn assert_equal([whole, parts]: [Vec<Vec<f64>>; 2]) {
+        assert_eq!(whole.len(), parts.len());
+        for (a, b) in whole.iter().flatten().zip(parts.iter().flatten()) {
+            assert!((a - b).abs() <= 1e-6 * a.abs().max(1e-2), "{a} in the whole, {b} of parts");
+        }
+    }
+
+    #[test]
+    fn parts_of_images_have_the_statistics_and_gradients_of_the_whole() {
+        let params = Params::new(0);
+        let weight = |name: &str, shape: [usize; 4]| params.add(name, shape, Init::fan_in(9));
+        let (first, second) = (weight("first", [4, 2, 3, 3]), weight("second", [4, 4, 1, 1]));
+        let vectors = ["gamma", "beta"].map(|name| params.add(name, [4], Init::Uniform(1.0)));
+        let running = ["mean", "var"].map(|name| params.add_buffer(name, [4], Init::Constant(0.5)));
+        let both = whole_and_split(&params, 2 * 4 * 36 * 4, |trace| {
+            let [first, second] = [&first, &second].map(|param| trace.param(param));
+            let [gamma, beta] = [0, 1].map(|i| trace.param(&vectors[i]));
+            let [mean, var] = [0, 1].map(|i| trace.param(&running[i]));
+            let running = RunningStats { mean: &mean, var: &var, momentum: 0.1 };
+            let x = trace.input("x", [5, 2, 6, 6]).conv2d(&first, None, Window::square(3).padding(1), 1);
+            let y = x.batch_norm_train(&gamma, &beta, 1e-3, Some(&running)).relu();
+            let z = y.conv2d(&second, None, Window::square(1), 1).batch_norm_train(&beta, &gamma, 1e-3, None);
+            let pooled = y.concat(&[&z.add(&x)], 1).avg_pool2d(Window::square(2).stride(2), true);
+            pooled.square().sum(&[1, 2, 3]).mean(&[]).add(&z.mean(&[0, 2]).sigmoid().sum(&[]))
+        });
+        assert_equal(both);
+    }
+
+    #[test]
+    fn parts_of_sequences_have_the_gradients_of_the_whole() {
+        let params = Params::new(0);
+        let weight = |name: &str, shape: [usize; 2]| params.add(name, shape, Init::fan_in(shape[1]));
+        let [table, inner, outer, out] =
+            [("table", [7, 8]), ("inner", [24, 8]), ("outer", [8, 8]), ("out", [7, 8])]
+                .map(|(name, shape)| weight(name, shape));
+        let gamma = params.add("gamma", [8], Init::Constant(1.0));
+        let both = whole_and_split(&params, 3 * 5 * 8 * 4, |trace| {
+            let [table, inner, outer, out] = [&table, &inner, &outer, &out].map(|param| trace.param(param));
+            let ids = trace.ids("ids", [6, 5], 7);
+            let x = table.embedding(&ids);
+            let normed = x.rms_norm(&trace.param(&gamma), 1e-5);
+            let product = |x: &Tensor, w: &Tensor| x.matmul_transposed(w, false, true);
+            let qkv = product(&normed.reshape([30, 8]), &inner).reshape([6, 5, 6, 4]);
+            let mixed = qkv.self_attention(2, 2, &Attention::default()).reshape([30, 8]);
+            let y = x.reshape([30, 8]).add(&product(&mixed, &outer)).gelu();
+            product(&y, &out).cross_entropy(&trace.labels("labels", [30], 7))
+        });
+        assert_equal(both);
+    }
+
     #[test]
     fn indivisible_operations_are_not_split() {
         let graph = Trace::record(&Params::new(0), Mode::Train, "y", |trace| {
-            trace.input("x", [5, 2, 6, 6]).square().sum(&[])
+            trace.input("x", [5, 2, 6, 6]).square().permute(&[1, 0, 2, 3]).sum(&[])
         });
         let graph = graph.unwrap();
         assert_eq!(split_large_tensors(graph.clone(), 300).nodes.len(), graph.nodes.len());

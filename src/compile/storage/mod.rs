@@ -6,6 +6,7 @@ mod layout;
 mod offload;
 mod persistent;
 mod program;
+mod transfers;
 
 pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
@@ -13,4 +14,5 @@ pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_b
 pub(super) use layout::step_problem;
 pub use layout::{Arena, Layout, Region};
 pub use offload::{Activations, Offload};
-pub use program::{Program, Span, Storage, StorageId, Transfer};
+pub use program::{Program, Span, Storage, StorageId};
+pub use transfers::Transfer;

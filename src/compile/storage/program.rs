@@ -1,14 +1,12 @@
 //! Assigns a storage to every value and lowers operations to dispatches on those storages. Views and in-place
 //! results share a storage.
 
-use std::collections::BTreeMap;
-
 use super::layout::step_problem;
+use super::transfers::Transfer;
 use crate::compile::analysis::Views;
-use crate::compile::passes::BACK;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Share, Update, ValueId};
+use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, Value, ValueId};
 use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
 use crate::limits::{ALIGNMENT, Job, Limits};
 
@@ -79,29 +77,6 @@ impl Span {
     pub(in crate::compile) fn new(storage: StorageId, offset: u64, bytes: u64) -> Self {
         Self { storage, offset, bytes: bytes.next_multiple_of(16).max(16) }
     }
-}
-
-/// A copy between the device and host memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// Position in the order of operations.
-    pub position: usize,
-    /// Whether it runs after the dispatches of that position; otherwise before them.
-    pub after: bool,
-    /// Whether it copies to the device; otherwise to the host.
-    pub up: bool,
-    /// The storage.
-    pub storage: StorageId,
-    /// Byte offset in the storage.
-    pub offset: u64,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// The key under which the host stores it.
-    pub name: String,
-    /// First byte in the host's memory of that key.
-    pub start: u64,
-    /// For what ranks exchange, the index of the exchange in [`Graph::exchanges`].
-    pub exchange: Option<u32>,
 }
 
 /// A graph in execution order, with a storage for each value and the dispatches that compute it.
@@ -202,33 +177,6 @@ impl Program {
         self.storages.iter().filter(|s| s.persistent).map(|s| s.bytes).sum()
     }
 
-    /// Storages kept in host memory across steps, in the order in which they are copied to the device.
-    pub fn offloaded(&self) -> impl Iterator<Item = &Storage> {
-        self.storages.iter().filter(|storage| storage.offloaded)
-    }
-
-    /// Bytes stored in host memory, by name: state across steps, activations and exchanges within the step.
-    pub fn host_bytes(&self) -> BTreeMap<String, u64> {
-        let own = self.transfers.iter().filter(|transfer| transfer.exchange.is_none());
-        let mut all: BTreeMap<String, u64> =
-            own.map(|transfer| (transfer.name.clone(), transfer.bytes)).collect();
-        for exchange in &self.graph.exchanges {
-            let words = [exchange.sent(), exchange.received()];
-            for (name, words) in exchange.names().into_iter().zip(words) {
-                let most = all.entry(name).or_default();
-                *most = (4 * words).max(*most);
-            }
-        }
-        all
-    }
-
-    /// Whether transfer `i` is the last one to the host of an exchange.
-    pub(crate) fn sends_last(&self, i: usize) -> bool {
-        let Transfer { up: false, exchange: Some(exchange), .. } = &self.transfers[i] else { return false };
-        let next = self.transfers[i + 1..].iter().find(|next| next.exchange.is_some());
-        next.is_none_or(|next| next.up || next.exchange != Some(*exchange))
-    }
-
     /// Lower bound in bytes on any packing of this order, including persistent storages.
     pub(in crate::compile) fn lower_bound(&self, limits: &Limits) -> Result<u64> {
         let bound = planner::lower_bound(&step_problem(self, limits, true, 0).items);
@@ -273,21 +221,30 @@ impl Program {
     ) -> Result<StorageId> {
         let value = self.graph.value(id);
         let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
-        if bytes > limits.max_binding {
-            let rows = value.shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
-            return Err(Error::TensorTooLarge {
-                name: value.name.clone(),
-                shape: value.shape.to_string(),
-                bytes,
-                max: limits.max_binding,
-                limits: limits.name.clone(),
-                batch_that_fits: matches!(class, Class::Input | Class::Activation)
-                    .then(|| limits.max_binding / (bytes / rows).max(1)),
-            });
-        }
+        // Operations may read a part of what they do not compute.
+        let lasts = class.is_persistent() || class == Class::Input;
+        let most = if lasts { limits.max_buffer } else { limits.max_binding };
+        self.check_size(id, bytes, most, limits)?;
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
         self.storage_of[id.index()] = Some(storage);
         Ok(storage)
+    }
+
+    fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
+        if bytes <= max {
+            return Ok(());
+        }
+        let Value { name, shape, class, .. } = self.graph.value(id);
+        let rows = shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
+        Err(Error::TensorTooLarge {
+            name: name.clone(),
+            shape: shape.to_string(),
+            bytes,
+            max,
+            limits: limits.name.clone(),
+            batch_that_fits: matches!(class, Class::Input | Class::Activation)
+                .then(|| max / (bytes / rows).max(1)),
+        })
     }
 
     pub(in crate::compile) fn push_storage(
@@ -326,6 +283,11 @@ impl Program {
         for &id in &offloaded {
             self.new_storage(id, position, position, limits)?;
             self.transfer(id, (position, false), true);
+        }
+        if !self.views.is_free(&node) {
+            for (i, id) in node.inputs.iter().enumerate() {
+                self.check_size(*id, self.operand_of(&node, i, *id).1.bytes, limits.max_binding, limits)?;
+            }
         }
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
@@ -437,7 +399,7 @@ impl Program {
     /// update also updates the padding between its operands.
     fn operands(&self, node: &Node, fused: Option<usize>) -> Vec<Placed> {
         let Some(i) = fused else {
-            return node.inputs.iter().enumerate().map(|(i, id)| self.operand_of(&node.op, i, *id)).collect();
+            return node.inputs.iter().enumerate().map(|(i, id)| self.operand_of(node, i, *id)).collect();
         };
         let updates = &self.graph.fused_updates[i].updates;
         let [first, last] = [updates[0], updates[updates.len() - 1]].map(|n| &self.graph.nodes[n].inputs);
@@ -455,9 +417,9 @@ impl Program {
     }
 
     /// Type and span of what an operation reads and changes of its operand `i`.
-    fn operand_of(&self, op: &Op, i: usize, id: ValueId) -> Placed {
+    fn operand_of(&self, node: &Node, i: usize, id: ValueId) -> Placed {
         let ((shape, dtype), span) = self.operand(id);
-        match op.share(i, shape.numel()) {
+        match self.graph.operand_share(node, i) {
             None => ((shape, dtype), span),
             Some(share) => {
                 let offset = span.offset + dtype.bytes(share.start);
@@ -475,40 +437,7 @@ impl Program {
         ((value.shape, value.dtype), Span::new(storage, offset, bytes))
     }
 
-    /// Records a copy of a value between the device and host memory.
-    fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
-        let (storage, offset, bytes) = self.place_of(id);
-        let Some(storage) = storage else { return };
-        let name = self.graph.value(id).name.clone();
-        // A value copied back within the step has its own name: the host key is that name without the suffix.
-        let passes = up && !self.graph.value(id).offloaded;
-        let sent = name.strip_suffix(BACK).and_then(|name| name.strip_suffix('.')).filter(|_| passes);
-        let name = sent.unwrap_or(&name).to_owned();
-        let (start, exchange) = (0, None);
-        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
-    }
-
-    /// Records a copy of a value, or of a share of it, to or from the words of an exchange, from word `start` on.
-    fn exchange(
-        &mut self,
-        (id, share): (ValueId, Option<Share>),
-        position: usize,
-        up: bool,
-        (exchange, start): (u32, u64),
-    ) {
-        let (storage, mut offset, mut bytes) = self.place_of(id);
-        let Some(storage) = storage else { return };
-        if let Some(share) = share {
-            let dtype = self.graph.value(id).dtype;
-            (offset, bytes) = (offset + dtype.bytes(share.start), dtype.bytes(share.len));
-        }
-        let [sent, received] = self.graph.exchanges[exchange as usize].names();
-        let (after, start, exchange) = (false, 4 * start, Some(exchange));
-        let name = if up { received } else { sent };
-        self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
-    }
-
-    fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {
+    pub(super) fn place_of(&self, id: ValueId) -> (Option<StorageId>, u64, u64) {
         (self.storage_of[id.index()], self.offset_of[id.index()], self.graph.value(id).bytes())
     }
 

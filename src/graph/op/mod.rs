@@ -189,8 +189,8 @@ pub enum Op {
         rate: f32,
         /// How the new weight is rounded.
         stored: Stored,
-        /// The elements of the parameter that it updates, of which the state is; `None` for all. Gradients are of
-        /// these elements or of all.
+        /// The elements of the parameter that it updates; `None` for all. Gradient and state are of these elements or of
+        /// all.
         share: Option<Share>,
     },
     /// `x →`: offloads `x` to host memory, to a numbered slot. Only plans add it.
@@ -504,16 +504,6 @@ impl Op {
     /// Whether the operation is part of an exchange between ranks.
     pub(crate) fn exchanges(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Receive { .. } | Self::Replace { .. })
-    }
-
-    /// Returns the elements of operand `i`, of `elements`, that the operation reads and changes, if these are not all.
-    pub(crate) fn share(&self, i: usize, elements: u64) -> Option<Share> {
-        match self {
-            Self::Update { share, .. } if i <= Update::GRADIENT => *share,
-            Self::Send { share, .. } if i == 0 => *share,
-            _ => None,
-        }
-        .filter(|share| share.len < elements)
     }
 
     /// Returns the number of results.

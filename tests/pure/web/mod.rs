@@ -109,7 +109,7 @@ tell({ models: models(), found, refused });";
     let takes = |name: &str| models.iter().find(|model| model["name"] == name).unwrap()["takes"].clone();
     assert_eq!([takes("mlp"), takes("unet"), takes("bert-base")], ["vectors", "images", "tokens"]);
     let reasons =
-        ["resnet18", "batch x", "colour", "no model", "batch: expected", "binds at most", "ONNX", "32 bits"];
+        ["resnet18", "batch x", "colour", "no model", "batch: expected", "allows at most", "ONNX", "32 bits"];
     for (said, reason) in said["refused"].as_array().unwrap().iter().zip(reasons) {
         assert!(said.as_str().unwrap().contains(reason), "{said}: no `{reason}`");
     }
