@@ -256,7 +256,7 @@ impl TrainStep {
             // Without a loss scale, small gradients would underflow in `f16`.
             half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
-            pieces: options.parallel.ranks == 1 && options.optimizer.check_shards().is_ok(),
+            pieces: options.parallel.shard == Shard::None && options.optimizer.check_shards().is_ok(),
             half_weights: stores_half(&self.graph, options.weights),
             offload: options.offload.optimizer.then_some(Offload::SMALLEST),
         }

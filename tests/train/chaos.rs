@@ -49,7 +49,9 @@ const ROLE: &str = "WGRAD_CHAOS_ROLE";
 /// This program again, with only the test `victim`.
 fn child(role: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "chaos::victim", "--ignored", "--nocapture"]);
+    // As this program names it, which may have these tests in a module of its own.
+    let (_, module) = module_path!().split_once("::").expect("a module of a program");
+    command.args(["--exact", &format!("{module}::victim"), "--ignored", "--nocapture"]);
     command.env(ROLE, role).env("WGRAD_CHAOS_FOLDER", folder).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }

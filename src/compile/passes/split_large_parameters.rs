@@ -19,11 +19,11 @@ pub(crate) fn split_large_parameters(graph: Graph, max: u64, weights: WeightStor
     let observed: Vec<ValueId> = graph.observed().collect();
     let rows: Vec<Option<usize>> = (graph.ids())
         .map(|(id, value)| {
-            let param = graph.parameters.iter().find(|param| param.name() == value.name)?;
             let large = value.class == Class::Parameter && value.bytes() > max && !observed.contains(&id);
+            let param = graph.parameters.iter().find(|param| large && param.name() == value.name)?;
             let whole = param.stored_as(weights) == DType::F32 && (trained || !param.trained());
             let readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));
-            (large && whole && readers.clone().all(|node| can_split(&graph, node, id))).then_some(())?;
+            (whole && readers.clone().all(|node| can_split(&graph, node, id))).then_some(())?;
             rows_of_piece(value.shape.dims(), max)
         })
         .collect();

@@ -21,7 +21,7 @@ pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
 const QUARTERS: u64 = 4;
 
 /// Returns which operands of an operation have the samples of its result along their first dimension; `None` if samples
-/// depend on each other, but for reductions and the statistics of a batch norm, whose parts [`Split::combined`] combines.
+/// depend on each other, but for reductions and the statistics of a batch norm, whose parts [`combined`] combines.
 fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
     let shape = |id: &ValueId| graph.value(*id).shape;
     let result = shape(node.outputs.first()?);

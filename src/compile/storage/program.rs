@@ -221,13 +221,20 @@ impl Program {
     ) -> Result<StorageId> {
         let value = self.graph.value(id);
         let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
-        // Operations may read a part of what they do not compute.
-        let lasts = class.is_persistent() || class == Class::Input;
-        let most = if lasts { limits.max_buffer } else { limits.max_binding };
-        self.check_size(id, bytes, most, limits)?;
+        let in_pieces = bytes > limits.max_binding && self.is_read_in_pieces(id);
+        self.check_size(id, bytes, if in_pieces { limits.max_buffer } else { limits.max_binding }, limits)?;
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
         self.storage_of[id.index()] = Some(storage);
         Ok(storage)
+    }
+
+    /// Whether operations read parts alone of what no operation computes.
+    fn is_read_in_pieces(&self, id: ValueId) -> bool {
+        let class = self.graph.value(id).class;
+        let part =
+            |node: &Node, i: usize| self.views.is_free(node) || self.graph.operand_share(node, i).is_some();
+        let reads = |node: &Node| (0..node.inputs.len()).all(|i| node.inputs[i] != id || part(node, i));
+        (class.is_persistent() || class == Class::Input) && self.graph.nodes.iter().all(reads)
     }
 
     fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
