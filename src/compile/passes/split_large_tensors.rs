@@ -8,9 +8,10 @@ use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, Valu
 use crate::shape::Shape;
 
 /// Rewrites operations on tensors of more than `max` bytes as operations on parts of the batch. If that is
-/// not possible, the graph is unchanged, and planning reports the tensor.
+/// not possible, or if an input is too large, the graph is unchanged, and planning reports the tensor.
 pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
-    match Split::new(&graph, max) {
+    let held = graph.inputs().all(|(_, value)| value.bytes() <= max);
+    match Split::new(&graph, max).filter(|_| held) {
         Some(split) => split.run(graph),
         None => graph,
     }

@@ -228,13 +228,12 @@ impl Program {
         Ok(storage)
     }
 
-    /// Whether operations read parts alone of what no operation computes.
+    /// Whether operations read parts alone of a parameter or of state.
     fn is_read_in_pieces(&self, id: ValueId) -> bool {
-        let class = self.graph.value(id).class;
         let part =
             |node: &Node, i: usize| self.views.is_free(node) || self.graph.operand_share(node, i).is_some();
         let reads = |node: &Node| (0..node.inputs.len()).all(|i| node.inputs[i] != id || part(node, i));
-        (class.is_persistent() || class == Class::Input) && self.graph.nodes.iter().all(reads)
+        self.graph.value(id).class.is_persistent() && self.graph.nodes.iter().all(reads)
     }
 
     fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
