@@ -150,7 +150,10 @@ const fn pass(name: &'static str, when: When, exact: bool, run: fn(Graph, &Choic
 const BEFORE: [Pass; 3] = [
     pass("simplify", When::Always, true, |graph, _| simplify(graph)),
     pass("split_large_tensors", When::Always, false, |graph, choices| {
-        split_large_tensors(graph, choices.limits.max_binding)
+        let max = choices.limits.max_binding;
+        // With a larger input there is no plan, however many parts the others have.
+        let held = graph.inputs().all(|(_, value)| value.bytes() <= max);
+        if held { split_large_tensors(graph, max) } else { graph }
     }),
     pass("split_large_parameters", When::Always, false, |graph, choices| {
         split_large_parameters(graph, choices.limits.max_binding, choices.weights, choices.pieces)

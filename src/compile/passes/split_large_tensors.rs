@@ -8,10 +8,9 @@ use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, Valu
 use crate::shape::Shape;
 
 /// Rewrites operations on tensors of more than `max` bytes as operations on parts of the batch. If that is
-/// not possible, or if an input is too large, the graph is unchanged, and planning reports the tensor.
+/// not possible, the graph is unchanged, and planning reports the tensor.
 pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
-    let held = graph.inputs().all(|(_, value)| value.bytes() <= max);
-    match Split::new(&graph, max).filter(|_| held) {
+    match Split::new(&graph, max) {
         Some(split) => split.run(graph),
         None => graph,
     }
