@@ -50,13 +50,13 @@ pub use images::RunningStats;
 pub(crate) use infer::{matmul as matmul_shape, whole_words};
 pub use ir::Graph;
 pub(crate) use ir::Piece;
-#[cfg(not(feature = "internals"))]
-pub(crate) use ir::{
-    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, Piece,
-    STEP_SCALARS, Sharded, StepScalars, Value, ValueId,
-};
 #[cfg(feature = "internals")]
 pub use ir::{
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
+    Sharded, StepScalars, Value, ValueId,
+};
+#[cfg(not(feature = "internals"))]
+pub(crate) use ir::{
     Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
     Sharded, StepScalars, Value, ValueId,
 };
