@@ -6,7 +6,7 @@ use super::dice::Dice;
 use super::network::{Network, PARTS};
 use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute, Shard};
 use crate::dtype::{Precision, Rounding, WeightStorage};
-use crate::graph::LossScale;
+use crate::graph::{LossScale, Piece};
 use crate::limits::{AdapterClass, Limits};
 use crate::optim::{
     Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
@@ -15,7 +15,7 @@ use crate::optim::{
 use crate::units::Bytes;
 
 /// Bytes of the smallest piece of a parameter that is split.
-const PIECE: u64 = 32 << 10;
+const PIECE: u64 = 4 * Piece::ELEMENTS as u64;
 
 /// No adapter has smaller bindings.
 const SMALL_BINDING: u64 = 64 << 20;

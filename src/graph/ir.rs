@@ -198,6 +198,12 @@ pub(crate) struct Piece {
     pub share: Share,
 }
 
+impl Piece {
+    /// Pieces are a multiple of this many elements, so that bindings can start at each of them in all state: 256 bytes of it
+    /// belong to as many elements in `Adam8bit`'s largest magnitudes.
+    pub(crate) const ELEMENTS: usize = 8192;
+}
+
 /// Parameters of which each rank has a share, and which are gathered together. One after another, each from a multiple of
 /// 256 elements on, they are cut into as many shares as there are ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -131,6 +131,12 @@ impl Trace {
         self.state.borrow_mut().graph.nodes.push(node);
     }
 
+    /// Adds a view of `result`, which replaces that of `node`, under the id that others read.
+    pub(crate) fn append_view(&self, node: &Node, result: &Tensor, id: ValueId) {
+        let inputs = result.id().into_iter().collect();
+        self.append(node.sibling(Op::Reshape(result.shape()), inputs, vec![id]));
+    }
+
     /// Returns the mode of the trace.
     pub fn mode(&self) -> Mode {
         self.state.borrow().mode
@@ -302,6 +308,13 @@ impl Trace {
         self.tensor(id)
     }
 
+    /// Returns the optimizer state of this name, which it adds if it is not there.
+    pub(crate) fn one_state_of(&self, dtype: DType, name: &str, shape: Shape) -> Tensor {
+        let is_it = |(_, value): &(ValueId, &Value)| value.class == Class::Optimizer && value.name == name;
+        let known = self.state.borrow().graph.ids().find(is_it).map(|(id, _)| id);
+        known.map_or_else(|| self.state_of(dtype, name, shape), |id| self.tensor(id))
+    }
+
     /// Does what [`Trace::state_of`] does, for this rank's share of state of this shape.
     pub(crate) fn part_of_state(&self, dtype: DType, name: &str, shape: Shape, share: Share) -> Tensor {
         let id = self.persistent(name, Shape::from([share.len as usize]), dtype, Class::Optimizer);
@@ -347,6 +360,11 @@ impl Trace {
     /// Returns which rows of a parameter a value has, if it is a piece of one.
     pub(crate) fn piece(&self, rows: ValueId) -> Option<Piece> {
         self.state.borrow().graph.pieces.iter().find(|piece| piece.rows == rows).copied()
+    }
+
+    /// Whether a parameter is read and updated in pieces.
+    pub(crate) fn is_in_pieces(&self, parameter: &Tensor) -> bool {
+        self.state.borrow().graph.pieces.iter().any(|piece| Some(piece.of) == parameter.id())
     }
 
     /// Returns how a parameter is updated.

@@ -8,7 +8,6 @@ mod lean;
 mod muon;
 mod schedule;
 
-use std::collections::BTreeMap;
 use std::panic::Location;
 
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
@@ -271,7 +270,6 @@ impl Optimizer {
             }
             let (clipped, norm) = clip.append(pairs);
             output_gradients(trace, gradients.read, (&raw, norm), inverse.as_ref());
-            let mut states = BTreeMap::new();
             for (id, gradient) in clipped {
                 let piece = trace.piece(id);
                 let share = piece.map(|piece| piece.share).or(shares.get(&id).copied());
@@ -286,8 +284,7 @@ impl Optimizer {
                     (optimizer, rate) = (muon.for_others().into(), rate * muon.adamw_rate);
                 }
                 trace.layer(layer, || {
-                    let states = piece.is_some().then_some(&mut states);
-                    optimizer.append_one(trace, (&name, rate), (&weight, share), states, &gradient, &scalars)
+                    optimizer.append_one(trace, (&name, rate), (&weight, share), &gradient, &scalars)
                 });
             }
         });
@@ -335,13 +332,11 @@ impl Optimizer {
         (pairs.into_iter().map(|(id, g)| (id, g.mul(&inverse))).collect(), scalars, inverse)
     }
 
-    /// `whole` holds state that the pieces of a parameter share, by name.
     fn append_one(
         &self,
         trace: &Trace,
         (name, rate): (&str, f32),
         (weight, share): (&Tensor, Option<Share>),
-        mut whole: Option<&mut BTreeMap<String, Tensor>>,
         gradient: &Tensor,
         scalars: &Tensor,
     ) {
@@ -358,17 +353,15 @@ impl Optimizer {
             return;
         }
         let states = self.states(weight.shape());
+        let in_pieces = trace.is_in_pieces(weight);
         let state = |(s, dtype, shape): (&str, DType, Shape)| {
             let name = format!("{name}.{s}");
-            match (share, &mut whole) {
-                (_, Some(states)) => {
-                    let new = || trace.state_of(dtype, &name, shape);
-                    states.entry(name.clone()).or_insert_with(new).clone()
-                }
-                (Some(share), None) => {
+            match share {
+                _ if in_pieces => trace.one_state_of(dtype, &name, shape),
+                Some(share) => {
                     trace.part_of_state(dtype, &name, shape, share.of_state(shape.numel(), elements))
                 }
-                (None, None) => trace.state_of(dtype, &name, shape),
+                None => trace.state_of(dtype, &name, shape),
             }
         };
         let mut states: Vec<Tensor> = states.into_iter().map(state).collect();

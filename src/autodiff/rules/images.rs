@@ -70,7 +70,7 @@ pub(super) fn batch_norm(site: &Site, activation: Activation, training: bool) ->
 /// With `n` elements in a channel `dx = (dmean + (2 dvar - ddeviation⁻¹ deviation⁻³) (x - mean)) / n`: a batch norm of `x`.
 pub(super) fn batch_stats(site: &Site) -> Tensor {
     let (x, [mean, deviation]) = (&site.inputs[0], [0, 1].map(|i| &site.outputs[i]));
-    let share = (f64::from(mean.shape().numel() as u32) / x.shape().numel() as f64) as f32;
+    let share = (mean.shape().numel() as f64 / x.shape().numel() as f64) as f32;
     let of_deviation = site.dys[1].as_ref().map(|d| d.mul(&deviation.square()).scale(-share));
     let of_variance = site.dys[2].as_ref().map(|d| d.div(deviation).scale(2.0 * share));
     let slope = of_deviation.into_iter().chain(of_variance).reduce(|sum, d| sum.add(&d));

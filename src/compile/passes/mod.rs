@@ -151,7 +151,7 @@ const BEFORE: [Pass; 3] = [
     pass("simplify", When::Always, true, |graph, _| simplify(graph)),
     pass("split_large_tensors", When::Always, false, |graph, choices| {
         let max = choices.limits.max_binding;
-        // With a larger input there is no plan, however many parts the others have.
+        // Planning refuses an input larger than a binding. Parts of the other tensors would only delay that.
         let held = graph.inputs().all(|(_, value)| value.bytes() <= max);
         if held { split_large_tensors(graph, max) } else { graph }
     }),

@@ -6,10 +6,6 @@ use std::panic::Location;
 use crate::dtype::{DType, WeightStorage};
 use crate::graph::{Class, Graph, Mode, Node, Op, Piece, Share, Tensor, Trace, ValueId};
 
-/// Pieces are a multiple of this many elements, so that bindings can start at each of them in all state: 256 bytes of it belong
-/// to as many elements in `Adam8bit`'s largest magnitudes.
-const ELEMENTS: usize = 8192;
-
 const MOST_ROWS: usize = 1 << 24;
 
 /// Rewrites what reads matrices of more than `max` bytes as operations on their rows, with `trained` also where they are
@@ -48,7 +44,7 @@ fn can_split(graph: &Graph, node: &Node, id: ValueId) -> bool {
 fn rows_of_piece(dims: &[usize], max: u64) -> Option<usize> {
     // Numbers of rows are exact in `f32`.
     let &[rows @ ..MOST_ROWS, columns] = dims else { return None };
-    let unit = (1..=ELEMENTS).find(|unit| (unit * columns).is_multiple_of(ELEMENTS))?;
+    let unit = (1..=Piece::ELEMENTS).find(|unit| (unit * columns).is_multiple_of(Piece::ELEMENTS))?;
     let most = usize::try_from(max / 4).ok()? / columns / unit * unit;
     let count = rows.div_ceil(most.max(1));
     (most > 0).then(|| rows.div_ceil(count).next_multiple_of(unit))
@@ -73,9 +69,7 @@ impl Split {
                         Op::Embedding => looked_up(&trace, &node, &pieces),
                         _ => product(&trace, &node, &pieces),
                     };
-                    // A view under the id that others read.
-                    let view = Op::Reshape(result.shape());
-                    trace.append(node.sibling(view, result.id().into_iter().collect(), node.outputs.clone()));
+                    trace.append_view(&node, &result, node.outputs[0]);
                 }),
                 None => trace.append(node),
             }

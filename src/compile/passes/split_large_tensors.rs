@@ -175,9 +175,7 @@ impl Split {
                 inputs[0].iter().map(|part| (part.shape().numel() as f64 / count) as f32).collect::<Vec<_>>();
             let results = combined(&node.op, &of, &shares, count);
             for (id, result) in node.outputs.iter().zip(results) {
-                // A view under the id that others read.
-                let view = Op::Reshape(result.shape());
-                trace.append(node.sibling(view, result.id().into_iter().collect(), vec![*id]));
+                trace.append_view(node, &result, *id);
             }
             return;
         }

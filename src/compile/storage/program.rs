@@ -290,11 +290,6 @@ impl Program {
             self.new_storage(id, position, position, limits)?;
             self.transfer(id, (position, false), true);
         }
-        if !self.views.is_free(&node) {
-            for (i, id) in node.inputs.iter().enumerate() {
-                self.check_size(*id, self.operand_of(&node, i, *id).1.bytes, limits.max_binding, limits)?;
-            }
-        }
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
@@ -335,6 +330,9 @@ impl Program {
             Some(i) if self.fused_at[i] > position => return Ok(()),
             fused => self.operands(&node, fused),
         };
+        for (id, (_, span)) in node.inputs.iter().zip(&operands) {
+            self.check_size(*id, span.bytes, limits.max_binding, limits)?;
+        }
         let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
         let lowered = lower_node(&node, &operands, &results, in_place, limits)?;
         let mut workspace = Vec::with_capacity(lowered.workspace.len());
