@@ -25,7 +25,7 @@ pub struct Transfer {
     pub name: String,
     /// First byte in the host's memory of that key.
     pub start: u64,
-    /// For what ranks exchange, the index of the exchange in [`Graph::exchanges`].
+    /// For what ranks exchange, the index of the exchange in [`crate::graph::Graph::exchanges`].
     pub exchange: Option<u32>,
 }
 
