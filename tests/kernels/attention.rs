@@ -11,7 +11,7 @@ use wgrad::limits::Limits;
 use super::{everywhere, is_gpu, unchecked};
 use crate::support::close::{Near, assert_within};
 use crate::support::compare::{compare, device_gradients, kernels, twin_gradients};
-use crate::support::noise;
+use crate::support::{each_case, noise};
 
 /// One attention: its lengths, its options, and the largest magnitude of the elements of queries and keys.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +117,11 @@ fn step(shape: &Shape) -> TrainStep {
     .expect("valid")
 }
 
+/// Checks each shape on every device, and with `and_checked` on one with run-time checks.
+fn check_each(shapes: impl IntoIterator<Item = Shape>, and_checked: bool) {
+    each_case(shapes, and_checked, |device, limits, shape| _ = check(device, limits, shape));
+}
+
 fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<String> {
     let feeds = shape.feeds();
     let (plan, found) = device_gradients(device, &step(shape), limits, &feeds);
@@ -138,105 +143,86 @@ fn check(device: &Device, limits: &Limits, shape: &Shape) -> Vec<String> {
 
 #[test]
 fn attention_matches_the_twin_for_lengths_and_head_sizes() {
-    everywhere(|device, limits| {
-        for (i, length) in [1, 7, 64, 65, 257].into_iter().enumerate() {
-            for (j, size) in [16, 32, 64, 80, 128].into_iter().enumerate() {
-                let options = if (i + j) % 2 == 0 { FULL } else { CAUSAL };
-                check(device, limits, &Shape { size, ..square(length, options) });
-            }
+    let mut shapes = Vec::new();
+    for (i, length) in [1, 7, 64, 65, 257].into_iter().enumerate() {
+        for (j, size) in [16, 32, 64, 80, 128].into_iter().enumerate() {
+            let options = if (i + j) % 2 == 0 { FULL } else { CAUSAL };
+            shapes.push(Shape { size, ..square(length, options) });
         }
-    });
+    }
+    check_each(shapes, true);
 }
 
 #[test]
 fn attention_matches_the_twin_for_the_largest_and_odd_heads() {
-    unchecked(|device, limits| {
-        for size in [1, 3, 4, 20, 63, 256] {
-            check(device, limits, &Shape { size, heads: [2, 1], ..square(37, CAUSAL) });
-        }
-    });
+    let shape = |size| Shape { size, heads: [2, 1], ..square(37, CAUSAL) };
+    check_each([1, 3, 4, 20, 63, 256].map(shape), false);
 }
 
 #[test]
 fn attention_matches_the_twin_for_grouped_heads_batches_and_layouts() {
-    unchecked(|device, limits| {
-        for options in [FULL, CAUSAL] {
-            for heads in [[3, 3], [4, 2], [3, 1]] {
-                for packed in [false, true] {
-                    check(device, limits, &Shape { batch: 2, heads, packed, ..square(45, options) });
-                }
+    let mut shapes = Vec::new();
+    for options in [FULL, CAUSAL] {
+        for heads in [[3, 3], [4, 2], [3, 1]] {
+            for packed in [false, true] {
+                shapes.push(Shape { batch: 2, heads, packed, ..square(45, options) });
             }
         }
-    });
+    }
+    check_each(shapes, false);
 }
 
 /// The causal mask aligns the first query with the first key, as in PyTorch. Queries beyond the number of
 /// keys see all keys; keys beyond the number of queries are seen by no query, and their gradient is 0.
 #[test]
 fn attention_matches_the_twin_for_unequal_numbers_of_queries_and_keys() {
-    unchecked(|device, limits| {
-        for options in [FULL, CAUSAL] {
-            for (rows, cols) in [(1, 100), (100, 1), (33, 97), (97, 33), (5, 200), (200, 5)] {
-                check(device, limits, &Shape { rows, cols, ..square(0, options) });
-            }
-        }
-    });
+    let sizes = [(1, 100), (100, 1), (33, 97), (97, 33), (5, 200), (200, 5)];
+    let shape = |options| sizes.map(|(rows, cols)| Shape { rows, cols, ..square(0, options) });
+    check_each([FULL, CAUSAL].into_iter().flat_map(shape), false);
 }
 
 /// Windows of one position, of less and of more than a tile of 32 or 64 rows, and of more than all keys.
 #[test]
 fn attention_matches_the_twin_for_windows_and_alibi() {
-    unchecked(|device, limits| {
-        for (i, window) in [1, 2, 31, 33, 64, 100, 500].into_iter().enumerate() {
-            let options = Attention {
-                window: Some(window),
-                alibi: i % 2 == 1,
-                ..if i % 3 == 0 { FULL } else { CAUSAL }
-            };
-            let heads = [[1, 1], [4, 2], [3, 1]][i % 3];
-            check(device, limits, &Shape { heads, packed: i % 2 == 0, ..square(193, options) });
+    let mut shapes = Vec::new();
+    for (i, window) in [1, 2, 31, 33, 64, 100, 500].into_iter().enumerate() {
+        let options =
+            Attention { window: Some(window), alibi: i % 2 == 1, ..if i % 3 == 0 { FULL } else { CAUSAL } };
+        let heads = [[1, 1], [4, 2], [3, 1]][i % 3];
+        shapes.push(Shape { heads, packed: i % 2 == 0, ..square(193, options) });
+    }
+    for (rows, cols, window) in [(1, 100, 1), (100, 33, 68), (130, 200, 5), (33, 200, 40)] {
+        for options in [FULL, CAUSAL] {
+            let options = Attention { window: Some(window), ..options };
+            shapes.push(Shape { rows, cols, ..square(0, options) });
         }
-        for (rows, cols, window) in [(1, 100, 1), (100, 33, 68), (130, 200, 5), (33, 200, 40)] {
-            for options in [FULL, CAUSAL] {
-                let options = Attention { window: Some(window), ..options };
-                check(device, limits, &Shape { rows, cols, ..square(0, options) });
-            }
-        }
-        let dropped = Attention { window: Some(40), alibi: true, dropout: 0.3, ..CAUSAL };
-        check(device, limits, &Shape { batch: 2, heads: [6, 3], ..square(97, dropped) });
-    });
+    }
+    let dropped = Attention { window: Some(40), alibi: true, dropout: 0.3, ..CAUSAL };
+    shapes.push(Shape { batch: 2, heads: [6, 3], ..square(97, dropped) });
+    check_each(shapes, false);
 }
 
 /// Scores around the cap, with everything that comes after it.
 #[test]
 fn attention_matches_the_twin_for_capped_scores() {
-    unchecked(|device, limits| {
-        let options = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
-        for (rows, cols) in [(97, 97), (70, 50)] {
-            check(device, limits, &Shape { rows, cols, heads: [4, 2], ..square(0, options) });
-        }
-    });
+    let options = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
+    let shape = |(rows, cols)| Shape { rows, cols, heads: [4, 2], ..square(0, options) };
+    check_each([(97, 97), (70, 50)].map(shape), false);
 }
 
 #[test]
 fn attention_matches_the_twin_for_large_scores() {
-    unchecked(|device, limits| {
-        for options in [FULL, CAUSAL, Attention { scale: Some(-1.0), ..FULL }] {
-            // Scores up to 4.5² · 16 · scale: 81 and, with a scale of -1, 324.
-            check(device, limits, &Shape { amplitude: 4.5, ..square(70, options) });
-        }
-    });
+    // Scores up to 4.5² · 16 · scale: 81 and, with a scale of -1, 324.
+    let shape = |options| Shape { amplitude: 4.5, ..square(70, options) };
+    check_each([FULL, CAUSAL, Attention { scale: Some(-1.0), ..FULL }].map(shape), false);
 }
 
 /// A NaN in a query reaches the result and the gradient of its row, the gradients of all keys and values, and
 /// no other row.
 #[test]
 fn nan_in_a_query_does_not_reach_other_rows() {
-    unchecked(|device, limits| {
-        for (packed, size) in [(false, 16), (true, 16), (false, 20)] {
-            check(device, limits, &Shape { packed, size, nan: true, ..square(37, FULL) });
-        }
-    });
+    let shape = |(packed, size)| Shape { packed, size, nan: true, ..square(37, FULL) };
+    check_each([(false, 16), (true, 16), (false, 20)].map(shape), false);
 }
 
 const NEAR: Near = Near { rel: 1e-5, abs: 1e-5 };
@@ -265,11 +251,7 @@ fn dropout_draws_the_same_mask_in_every_pass() {
         let options = Attention { dropout: p, ..options };
         Shape { batch: 2, heads: [4, 2], packed, ..square(67, options) }
     };
-    unchecked(|device, limits| {
-        for (p, options) in [(0.1, FULL), (0.5, CAUSAL), (0.9, FULL)] {
-            check(device, limits, &shape(p, options, false));
-        }
-    });
+    check_each([(0.1, FULL), (0.5, CAUSAL), (0.9, FULL)].map(|(p, options)| shape(p, options, false)), false);
     everywhere(|device, limits| {
         check(device, limits, &shape(0.3, CAUSAL, true));
     });
@@ -278,17 +260,16 @@ fn dropout_draws_the_same_mask_in_every_pass() {
 /// Documents of one position, of less and of more than a tile, with the other options.
 #[test]
 fn attention_within_documents_matches_the_twin() {
-    unchecked(|device, limits| {
-        let all = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
-        let near = Attention { window: Some(20), ..FULL };
-        let lengths: [&[usize]; 4] = [&[1, 40, 33, 5, 70, 100], &[64], &[3, 1, 2], &[500]];
-        for documents in lengths {
-            for options in [FULL, CAUSAL, near] {
-                check(device, limits, &Shape { batch: 2, packed: true, documents, ..square(193, options) });
-            }
-            check(device, limits, &Shape { batch: 2, heads: [4, 2], documents, ..square(193, all) });
-        }
-    });
+    let all = Attention { softcap: Some(2.0), alibi: true, dropout: 0.3, window: Some(40), ..CAUSAL };
+    let near = Attention { window: Some(20), ..FULL };
+    let lengths: [&[usize]; 4] = [&[1, 40, 33, 5, 70, 100], &[64], &[3, 1, 2], &[500]];
+    let mut shapes = Vec::new();
+    for documents in lengths {
+        let packed = |options| Shape { batch: 2, packed: true, documents, ..square(193, options) };
+        shapes.extend([FULL, CAUSAL, near].map(packed));
+        shapes.push(Shape { batch: 2, heads: [4, 2], documents, ..square(193, all) });
+    }
+    check_each(shapes, false);
 }
 
 /// The first dispatch of a tile of queries follows the first of them, which sees all before it; the others see themselves alone.
@@ -313,20 +294,19 @@ fn a_dispatch_without_keys_of_a_row_leaves_them_to_the_next() {
 /// A position sees itself even where its document is said to be elsewhere, and no number leads outside of memory.
 #[test]
 fn documents_that_are_wrong_give_numbers() {
-    unchecked(|device, limits| {
-        let shape = Shape { documents: &[1], ..square(70, CAUSAL) };
-        for ends in [[0, 0], [70, 70], [70, 0], [u32::MAX >> 8; 2]] {
-            let feeds = BTreeMap::from([("documents", ends.repeat(70))]);
-            let params = Params::new(1);
-            let q = params.add("q", [1, 70, 1, 16], Init::Uniform(1.0));
-            let step = TrainStep::trace(&params, |t| {
-                let ends = t.ids("documents", [1, 70, 2], u32::MAX);
-                let q = t.param(&q);
-                q.attention_within(&q, &q, &ends, &shape.options).sum(&[])
-            });
-            let (_, found) = device_gradients(device, &step.expect("valid"), limits, &feeds);
-            assert!(found.iter().all(|(_, values)| values.iter().all(|x| x.is_finite())), "{ends:?}");
-        }
+    let shape = Shape { documents: &[1], ..square(70, CAUSAL) };
+    let wrong = [[0, 0], [70, 70], [70, 0], [u32::MAX >> 8; 2]];
+    each_case(wrong, false, |device, limits, ends| {
+        let feeds = BTreeMap::from([("documents", ends.repeat(70))]);
+        let params = Params::new(1);
+        let q = params.add("q", [1, 70, 1, 16], Init::Uniform(1.0));
+        let step = TrainStep::trace(&params, |t| {
+            let ends = t.ids("documents", [1, 70, 2], u32::MAX);
+            let q = t.param(&q);
+            q.attention_within(&q, &q, &ends, &shape.options).sum(&[])
+        });
+        let (_, found) = device_gradients(device, &step.expect("valid"), limits, &feeds);
+        assert!(found.iter().all(|(_, values)| values.iter().all(|x| x.is_finite())), "{ends:?}");
     });
 }
 

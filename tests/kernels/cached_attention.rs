@@ -11,8 +11,8 @@ use wgrad::reference::Twin;
 
 use super::{everywhere, unchecked};
 use crate::support::close::{Near, assert_close, assert_within};
-use crate::support::noise;
 use crate::support::problems::Draws;
+use crate::support::{each_case, noise};
 
 /// New tokens of several texts, each with a cache in use to another length.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Case {
 
 #[test]
 fn attention_over_a_cache_matches_the_twin() {
-    unchecked(|device, limits| (0..24).for_each(|seed| Case::draw(seed).check(device, limits)));
+    each_case(0..24, false, |device, limits, &seed| Case::draw(seed).check(device, limits));
     everywhere(|device, limits| (24..28).for_each(|seed| Case::draw(seed).check(device, limits)));
 }
 

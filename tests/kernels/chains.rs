@@ -9,7 +9,7 @@ use wgrad::limits::Limits;
 use super::{SIZES, everywhere, unchecked};
 use crate::support::close::{EXACT, Near, ULP};
 use crate::support::compare::{Batch, compare_fused, kernels};
-use crate::support::noise;
+use crate::support::{each_case, noise};
 
 /// Rounding error of a few functions in sequence.
 const NEAR: Near = Near { rel: 64.0 * ULP, abs: 2e-6 };
@@ -22,34 +22,29 @@ fn chains(plan: &Plan) -> Vec<&'static str> {
 
 #[test]
 fn fused_chains_match_separate_functions_for_every_operand_layout() {
-    everywhere(|device, limits| {
-        for n in SIZES {
-            for keep in [false, true] {
-                let plan = compare_fused(device, limits, |trace, batch| {
-                    let x = batch.input(trace, [3, n], noise(1, 3 * n, -2.0, 2.0));
-                    let z = batch.input(trace, [3, n], noise(2, 3 * n, 0.5, 2.0));
-                    let row = batch.input(trace, [n], noise(3, n, 0.5, 2.0));
-                    let column = batch.input(trace, [3, 1], noise(4, 3, 0.5, 2.0));
-                    let one = batch.input(trace, [], vec![0.75]);
-                    let smooth =
-                        |t: &Tensor| t.gelu().sigmoid().offset(0.5).log().exp().sqrt().recip().tanh();
-                    batch.expect("unary", &smooth(&x), NEAR);
-                    let more =
-                        x.silu().gelu_tanh().leaky_relu(0.1).square().clamp(0.01, 3.0).abs().neg().scale(1.5);
-                    batch.expect("more unary", &more, NEAR);
-                    let strips = x.mul(&row).add(&column).div(&z).maximum(&one).minimum(&row.scale(0.5));
-                    batch.expect("strips", &strips, NEAR);
-                    let flags = x.sub(&z).greater(&row).add(&x.offset(1.0).greater(&one));
-                    batch.expect("flags", &flags, EXACT);
-                    let wide = row.scale(2.0).expand([3, n]).mul(&x).add(&column.expand([3, n]));
-                    batch.expect("expand", &wide, NEAR);
-                    if keep {
-                        [&x, &z, &row, &column, &one].iter().for_each(|input| batch.keep(input));
-                    }
-                });
-                assert!(chains(&plan).len() >= 5, "{:?}", chains(&plan));
+    let cases = SIZES.into_iter().flat_map(|n| [(n, false), (n, true)]);
+    each_case(cases, true, |device, limits, &(n, keep)| {
+        let plan = compare_fused(device, limits, |trace, batch| {
+            let x = batch.input(trace, [3, n], noise(1, 3 * n, -2.0, 2.0));
+            let z = batch.input(trace, [3, n], noise(2, 3 * n, 0.5, 2.0));
+            let row = batch.input(trace, [n], noise(3, n, 0.5, 2.0));
+            let column = batch.input(trace, [3, 1], noise(4, 3, 0.5, 2.0));
+            let one = batch.input(trace, [], vec![0.75]);
+            let smooth = |t: &Tensor| t.gelu().sigmoid().offset(0.5).log().exp().sqrt().recip().tanh();
+            batch.expect("unary", &smooth(&x), NEAR);
+            let more = x.silu().gelu_tanh().leaky_relu(0.1).square().clamp(0.01, 3.0).abs().neg().scale(1.5);
+            batch.expect("more unary", &more, NEAR);
+            let strips = x.mul(&row).add(&column).div(&z).maximum(&one).minimum(&row.scale(0.5));
+            batch.expect("strips", &strips, NEAR);
+            let flags = x.sub(&z).greater(&row).add(&x.offset(1.0).greater(&one));
+            batch.expect("flags", &flags, EXACT);
+            let wide = row.scale(2.0).expand([3, n]).mul(&x).add(&column.expand([3, n]));
+            batch.expect("expand", &wide, NEAR);
+            if keep {
+                [&x, &z, &row, &column, &one].iter().for_each(|input| batch.keep(input));
             }
-        }
+        });
+        assert!(chains(&plan).len() >= 5, "{:?}", chains(&plan));
     });
 }
 
@@ -108,11 +103,8 @@ fn matmul_is_fused_with_the_functions_after_it() {
     everywhere(|device, limits| {
         [false, true].iter().for_each(|keep| check(device, limits, [2, 33, 8, 28], *keep));
     });
-    unchecked(|device, limits| {
-        for sizes in [[1, 1, 1, 1], [1, 5, 8, 24], [3, 9, 7, 6], [1, 70, 12, 65]] {
-            check(device, limits, sizes, false);
-        }
-    });
+    let sizes = [[1, 1, 1, 1], [1, 5, 8, 24], [3, 9, 7, 6], [1, 70, 12, 65]];
+    each_case(sizes, false, |device, limits, sizes| check(device, limits, *sizes, false));
 }
 
 /// Sums of up to 20 products below 1, followed by elementwise functions.

@@ -6,7 +6,7 @@ use super::left_by_contraction;
 use crate::support::cases::{self, Case};
 use crate::support::close::assert_within;
 use crate::support::compare::{device_gradients, kernels, twin_gradients};
-use crate::support::{both_classes, checked_devices, devices, on_each};
+use crate::support::{both_classes, devices, each_case, on_each};
 use wgrad::autodiff::differentiate;
 use wgrad::compile::TrainStep;
 use wgrad::graph::{Graph, Init, Params, StepScalars, Tensor};
@@ -91,30 +91,18 @@ fn every_backward_rule_matches_central_differences() {
 
 #[test]
 fn gradients_of_every_device_match_the_twin() {
-    let cases = cases::all();
-    for (checked, devices) in [(false, devices()), (true, checked_devices())] {
-        on_each(devices, |device| {
-            let classes = both_classes(device);
-            for (class, limits) in classes.iter().enumerate() {
-                // Compiling is what takes long: with checks, each case runs for one of the classes.
-                let skipped = |i: usize| checked && i % classes.len() != class;
-                for (_, case) in cases.iter().enumerate().filter(|(i, _)| !skipped(*i)) {
-                    let (plan, found) = device_gradients(device, &case.step, limits, &case.labels);
-                    let wanted = twin_gradients(&plan, &case.labels);
-                    assert_eq!(found.len(), wanted.len());
-                    for (name, found) in found {
-                        let wanted = &wanted[&name];
-                        let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
-                        let what = format!("{} ({}): {name}", case.name, limits.name);
-                        let rest = left_by_contraction(device);
-                        assert_within(&what, &found, wanted, |i| {
-                            2e-5 * wanted[i].abs() + 4e-6 * largest + 1e-7 + rest
-                        });
-                    }
-                }
-            }
-        });
-    }
+    each_case(cases::all(), true, |device, limits, case| {
+        let (plan, found) = device_gradients(device, &case.step, limits, &case.labels);
+        let wanted = twin_gradients(&plan, &case.labels);
+        assert_eq!(found.len(), wanted.len());
+        for (name, found) in found {
+            let wanted = &wanted[&name];
+            let largest = wanted.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+            let what = format!("{} ({}): {name}", case.name, limits.name);
+            let rest = left_by_contraction(device);
+            assert_within(&what, &found, wanted, |i| 2e-5 * wanted[i].abs() + 4e-6 * largest + 1e-7 + rest);
+        }
+    });
 }
 
 /// Returns the twin's gradients of `loss`, by name of the parameter.

@@ -12,7 +12,7 @@ use wgrad::shape::Shape;
 use super::products::{TRANSPOSES, swapped};
 use super::{everywhere, unchecked};
 use crate::support::compare::{compare_fused, kernels};
-use crate::support::noise;
+use crate::support::{each_case, noise};
 
 const TYPES: [[DType; 2]; 8] = [
     [DType::F16, DType::F16],
@@ -129,17 +129,14 @@ fn products_of_16_bit_operands_equal_products_of_widened_copies() {
         (64, 64, 16),
         (40, 132, 28),
     ];
-    unchecked(|device, limits| {
-        let shapes: Vec<_> = sizes.iter().map(|&(m, n, k)| ([m, k], [k, n])).collect();
-        for types in TYPES {
-            let cases = shapes
-                .iter()
-                .flat_map(|(a, b)| TRANSPOSES.map(|transposes| Case { a, b, types, transposes }));
-            let plan = compare_with_widened(device, limits, &cases.collect::<Vec<_>>(), Tensor::clone);
-            let (names, [a, b]) = (kernels(&plan), types.map(DType::name));
-            let ending = if a == b { a.to_owned() } else { format!("{a}_{b}") };
-            assert!(names.iter().any(|name| name.ends_with(&ending)), "{names:?}");
-        }
+    let shapes: Vec<_> = sizes.iter().map(|&(m, n, k)| ([m, k], [k, n])).collect();
+    each_case(TYPES, false, |device, limits, &types| {
+        let cases =
+            shapes.iter().flat_map(|(a, b)| TRANSPOSES.map(|transposes| Case { a, b, types, transposes }));
+        let plan = compare_with_widened(device, limits, &cases.collect::<Vec<_>>(), Tensor::clone);
+        let (names, [a, b]) = (kernels(&plan), types.map(DType::name));
+        let ending = if a == b { a.to_owned() } else { format!("{a}_{b}") };
+        assert!(names.iter().any(|name| name.ends_with(&ending)), "{names:?}");
     });
 }
 

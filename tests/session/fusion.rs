@@ -3,8 +3,9 @@
 
 use crate::support::close::assert_same_bits;
 use crate::support::networks::{BATCH, network, optimizer, run};
-use crate::support::{both_classes, devices, on_each};
+use crate::support::{devices, each_case, on_each};
 use wgrad::compile::{Forward, Plan, PlanOptions, Recompute};
+use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::graph::{Graph, Op};
 use wgrad::limits::Limits;
@@ -19,44 +20,42 @@ fn count(graph: &Graph) -> usize {
 
 #[test]
 fn fused_and_unfused_steps_give_the_same_bits() {
-    let variants = |options: PlanOptions| {
-        [
-            ("plain", PlanOptions { rebuild: false, ..options }),
-            ("rebuilt", options),
-            ("in 16 bits", PlanOptions { precision: Precision::F16, ..options }),
-            ("in bfloat16", PlanOptions { precision: Precision::Bf16, rebuild: false, ..options }),
-            ("every layer again", PlanOptions { recompute: Recompute::Every(1), ..options }),
-            ("in parts", PlanOptions { accumulate: 2, recompute: Recompute::Policy, ..options }),
-        ]
+    let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
+    let check = |device: &Device, limits: &Limits, name: &str, (what, options): &(&str, PlanOptions)| {
+        let step = network(name, BATCH / options.accumulate as usize);
+        let plan = |fuse| step.plan(&PlanOptions { fuse, ..*options }, limits).expect("planned");
+        let (single, fused) = (plan(false), plan(true));
+        assert_eq!(count(single.graph()), 0);
+        assert!(count(fused.graph()) > 1, "{name}, {what}: nothing was joined");
+        assert!(fused.program.launches.len() < single.program.launches.len(), "{name}, {what}");
+        let (wanted, found) = (run(device, &single), run(device, &fused));
+        assert_eq!(wanted.len(), found.len());
+        for ((tensor, wanted), (_, found)) in wanted.iter().zip(&found) {
+            assert_same_bits(&format!("{name}, {what}: {tensor}"), wanted, found);
+        }
     };
+    let variants = [
+        ("plain", PlanOptions { rebuild: false, ..options }),
+        ("in 16 bits", PlanOptions { precision: Precision::F16, ..options }),
+        ("in bfloat16", PlanOptions { precision: Precision::Bf16, rebuild: false, ..options }),
+    ];
+    // When fused, a convolution reads the rounded operand of a norm; unfused, it reads the norm's rounded result.
+    let same_bits = |name: &str, options: &PlanOptions| {
+        options.precision == Precision::F32 || !matches!(name, "cnn" | "resnet")
+    };
+    let cases = NETWORKS.into_iter().flat_map(|name| variants.map(|variant| (name, variant)));
+    let cases = cases.filter(|(name, (_, options))| same_bits(name, options));
+    each_case(cases, false, |device, limits, (name, variant)| check(device, limits, name, variant));
+    // What is recomputed and accumulated does not depend on the class of the kernels, and in 32 bits `plain` differs from
+    // `rebuilt` by what is recomputed.
+    let variants = [
+        ("rebuilt", options),
+        ("every layer again", PlanOptions { recompute: Recompute::Every(1), ..options }),
+        ("in parts", PlanOptions { accumulate: 2, recompute: Recompute::Policy, ..options }),
+    ];
     on_each(devices(), |device| {
-        for (limits, name) in
-            both_classes(device).iter().flat_map(|limits| NETWORKS.map(|name| (limits, name)))
-        {
-            let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
-            for (what, options) in variants(options) {
-                // Skipped: when fused, a convolution reads the rounded operand of a norm; unfused, it reads
-                // the norm's rounded result.
-                if options.precision != Precision::F32 && matches!(name, "cnn" | "resnet") {
-                    continue;
-                }
-                // What is recomputed and accumulated does not depend on the class of the kernels, and in 32 bits
-                // `plain` differs from `rebuilt` by what is recomputed.
-                if limits != device.limits() && matches!(what, "rebuilt" | "every layer again" | "in parts") {
-                    continue;
-                }
-                let step = network(name, BATCH / options.accumulate as usize);
-                let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, limits).expect("planned");
-                let (single, fused) = (plan(false), plan(true));
-                assert_eq!(count(single.graph()), 0);
-                assert!(count(fused.graph()) > 1, "{name}, {what}: nothing was joined");
-                assert!(fused.program.launches.len() < single.program.launches.len(), "{name}, {what}");
-                let (wanted, found) = (run(device, &single), run(device, &fused));
-                assert_eq!(wanted.len(), found.len());
-                for ((tensor, wanted), (_, found)) in wanted.iter().zip(&found) {
-                    assert_same_bits(&format!("{name}, {what}: {tensor}"), wanted, found);
-                }
-            }
+        for name in NETWORKS {
+            variants.iter().for_each(|variant| check(device, device.limits(), name, variant));
         }
     });
 }

@@ -3,11 +3,13 @@
 
 use super::skip::skip;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::slice;
 use std::sync::OnceLock;
 
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::kernels::conv::{VARIANTS, Variant};
 use wgrad::limits::{AdapterClass, Limits, Products};
+use wgrad::random;
 
 /// Returns every usable adapter, opened once for each test program, so that its pipelines are compiled once.
 /// With `WGRAD_CHECKED=1` kernels check bounds and loops in all tests.
@@ -103,6 +105,30 @@ pub fn both_classes(device: &Device) -> Vec<Limits> {
         own.clone(),
         Limits { name, class: AdapterClass::Discrete, ..own.choosing(|kernels| kernels.long_words = false) },
     ]
+}
+
+/// Calls `body` for each case on every device without checks, and with `and_checked` on the device with them. Compiling kernels
+/// takes most of these tests' time, so where there are several adapters, each has a case for one of its classes, and the
+/// next adapter for the other: every case runs on each adapter and for each class, but not for each of their pairs.
+pub fn each_case<T>(
+    cases: impl IntoIterator<Item = T>,
+    and_checked: bool,
+    body: impl Fn(&Device, &Limits, &T),
+) {
+    let checked = if and_checked { checked_devices() } else { &[] };
+    for (i, case) in cases.into_iter().enumerate() {
+        // At random, so that it is independent of what alternates in the cases.
+        let first = random::bits(0, i as u64) as usize;
+        let alone = devices().len() == 1;
+        for (position, device) in devices().iter().chain(checked).enumerate() {
+            let classes = both_classes(device);
+            let one = (first + position) % classes.len();
+            let run = if alone && position == 0 { &classes[..] } else { &classes[one..=one] };
+            on_each(slice::from_ref(device), |device| {
+                run.iter().for_each(|limits| body(device, limits, &case));
+            });
+        }
+    }
 }
 
 /// Returns every row of the table of convolutions that the device can run, with limits that name it: as a

@@ -38,7 +38,8 @@ pub mod tasks;
 
 #[cfg(feature = "gpu")]
 pub use adapters::{
-    both_classes, checked_devices, cooperative, devices, on_each, own_devices, rows_of_convolutions,
+    both_classes, checked_devices, cooperative, devices, each_case, on_each, own_devices,
+    rows_of_convolutions,
 };
 use std::path::PathBuf;
 
