@@ -89,6 +89,11 @@ impl fmt::Display for DType {
 
 /// Storage of the activations that a training step saves for its backward pass. Arithmetic, sums, weights,
 /// gradients, statistics and optimizer state are always `f32`.
+///
+/// With 8 and 4 bits, an element is a whole number times the scale of its group of 64, rounded stochastically: its expected
+/// value is the activation, and its error is below the group's largest magnitude over 127 or over 7 (ActNN, Chen et al. 2021).
+/// So are activations that the backward pass multiplies, normalizes, or evaluates a smooth function of. Others are stored as with
+/// [`Precision::Bf16`]: operands of attention, of comparisons, and of functions with kinks unless bit masks replace them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// 32 bits.
@@ -98,27 +103,42 @@ pub enum Precision {
     F16,
     /// 16 bits, as [`DType::BF16`].
     Bf16,
+    /// 8.25 bits, as [`DType::Int8`]; where their errors would be large, 16 bits.
+    Int8,
+    /// 4.25 bits, as [`DType::Int4`]; where their errors would be large, 16 bits.
+    Int4,
 }
 
 impl Precision {
     /// Every precision, in the order of reports.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Int8, Self::Int4];
 
-    /// Returns the storage type of activations; `None` if they are stored as computed.
+    /// Returns the storage type of activations that are not in [codes](Self::codes); `None` if they are stored as computed.
     pub const fn storage(self) -> Option<DType> {
         match self {
             Self::F32 => None,
             Self::F16 => Some(DType::F16),
-            Self::Bf16 => Some(DType::BF16),
+            Self::Bf16 | Self::Int8 | Self::Int4 => Some(DType::BF16),
         }
     }
 
-    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    /// Returns the storage type of activations that are stored in 8 or 4 bits, if some are.
+    pub const fn codes(self) -> Option<DType> {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => None,
+            Self::Int8 => Some(DType::Int8),
+            Self::Int4 => Some(DType::Int4),
+        }
+    }
+
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`, `int8`, `int4`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
         }
     }
 

@@ -27,6 +27,9 @@ pub(super) fn rounding(options: &PlanOptions) -> f64 {
         Precision::F32 => 2f64.powi(-22),
         Precision::F16 => 2f64.powi(-11),
         Precision::Bf16 => 2f64.powi(-8),
+        // Of the largest of a group: more of the others.
+        Precision::Int8 => 2f64.powi(-5),
+        Precision::Int4 => 2f64.powi(-1),
     }
 }
 

@@ -32,7 +32,15 @@ pub(super) struct Settings {
 impl Settings {
     /// Draws every option independently.
     pub(super) fn random(dice: &mut Dice, own: &Limits, fuse_one_in: usize) -> Self {
-        let precision = dice.of(&[Precision::F32, Precision::F32, Precision::F16, Precision::Bf16]);
+        let precision = dice.of(&[
+            Precision::F32,
+            Precision::F32,
+            Precision::F32,
+            Precision::F16,
+            Precision::Bf16,
+            Precision::Int8,
+            Precision::Int4,
+        ]);
         let rounding = dice.of(&[Rounding::Nearest, Rounding::Stochastic]);
         let weights = dice.of(&[
             WeightStorage::F32,

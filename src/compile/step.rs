@@ -251,8 +251,10 @@ impl TrainStep {
             training: true,
             fuse: options.fuse,
             rebuild: options.rebuild,
-            bit_masks: options.bit_masks,
+            // An element that is rounded to 0 passes gradients with a mask.
+            bit_masks: options.bit_masks || options.precision.codes().is_some(),
             storage,
+            codes: options.precision.codes(),
             // Without a loss scale, small gradients would underflow in `f16`.
             half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
@@ -508,6 +510,7 @@ impl Forward {
             rebuild: false,
             bit_masks: false,
             storage: None,
+            codes: None,
             half_gradients: false,
             weights,
             pieces: true,

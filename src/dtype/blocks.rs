@@ -1,4 +1,4 @@
-//! Weights of 4 and 8 bits on the host, in the blocks that a device has: the codes of 128 elements, and a word with the scales of
+//! Elements of 4 and 8 bits on the host, in the blocks that a device has: the codes of 128 elements, and a word with the scales of
 //! its two groups of 64, as bf16. An element is its code's level times its group's scale.
 
 use half::bf16;
@@ -53,10 +53,7 @@ impl DType {
             let start = words.len();
             words.resize(start + self.block_words().unwrap_or(0) as usize, 0);
             for (g, group) in block.chunks(GROUP).enumerate() {
-                let most = group.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                // Nearest: the largest element gets the outermost level, so that levels are packed into the same codes again.
-                let nearest = bf16::from_f32(most / self.outermost()).to_f32().min(bf16::MAX.to_f32());
-                let scale = if group.iter().any(|x| x.is_nan()) { f32::NAN } else { nearest };
+                let scale = self.scale(group);
                 *words.last_mut().expect("a block has words") |= (scale.to_bits() >> 16) << (16 * g);
                 for (i, x) in group.iter().enumerate() {
                     let at = (g * GROUP + i) * bits;
@@ -65,6 +62,31 @@ impl DType {
             }
         }
         words
+    }
+
+    /// What elements become that are rounded stochastically to codes of [`DType::Int8`] or [`DType::Int4`] and decoded again;
+    /// `draw` returns 32 random bits for an element. A group whose scale would be subnormal is 0; one with NaN or infinity is all
+    /// NaN.
+    pub(crate) fn stochastic(self, elements: &[f32], draw: impl Fn(usize) -> u32) -> Vec<f32> {
+        let most = self.outermost();
+        let mut decoded = Vec::with_capacity(elements.len());
+        for group in elements.chunks(GROUP) {
+            let scale = if group.iter().all(|x| x.is_finite()) { self.scale(group) } else { f32::NAN };
+            let tiny = scale < f32::MIN_POSITIVE;
+            for x in group {
+                let up = (draw(decoded.len()) >> 8) as f32 / (1 << 24) as f32;
+                let level = (x / scale + up).floor().clamp(-most, most);
+                decoded.push(if tiny { 0.0 } else { level * scale });
+            }
+        }
+        decoded
+    }
+
+    /// The scale of a group: the largest element gets the outermost level, so that levels are packed into the same codes again.
+    fn scale(self, group: &[f32]) -> f32 {
+        let most = group.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let nearest = bf16::from_f32(most / self.outermost()).to_f32().min(bf16::MAX.to_f32());
+        if group.iter().any(|x| x.is_nan()) { f32::NAN } else { nearest }
     }
 
     /// The `n` elements of blocks.

@@ -48,7 +48,7 @@ fn held(precision: Precision) -> WeightStorage {
     match precision {
         Precision::F32 => WeightStorage::F32,
         Precision::F16 => WeightStorage::F16(Rounding::Nearest),
-        Precision::Bf16 => WeightStorage::Bf16(Rounding::Nearest),
+        Precision::Bf16 | Precision::Int8 | Precision::Int4 => WeightStorage::Bf16(Rounding::Nearest),
     }
 }
 

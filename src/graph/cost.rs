@@ -170,7 +170,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         Op::BatchNormGrad { .. } | Op::Gates(_) | Op::GatesGrad(_) => 16 * n,
         Op::CrossEntropy | Op::CrossEntropyGrad => 6 * first.numel(),
         Op::Softmax { .. } | Op::SoftmaxGrad { .. } | Op::UnaryGrad(_) => 6 * n,
-        Op::Dropout { .. } => 8 * n,
+        Op::Dropout { .. } | Op::Quantise { .. } => 8 * n,
         Op::Update { rule: Update::Sgd { .. }, .. } => 4 * first.numel(),
         Op::Update { rule: Update::Momentum { .. }, .. } => 6 * first.numel(),
         Op::Update { .. } => 16 * first.numel(),

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::{Class, Graph, Node, Op, Phase, Value, ValueId};
+use super::{Class, Graph, Node, Op, Phase, STEP_SCALARS, StepScalars, Value, ValueId};
 use crate::dtype::DType;
 use crate::shape::Shape;
 
@@ -18,6 +18,7 @@ impl Value {
             indices: None,
             again: false,
             offloaded: false,
+            part: 0,
             part_of: None,
         }
     }
@@ -29,6 +30,15 @@ impl Graph {
         let id = ValueId(self.values.len() as u32);
         self.values.push(value);
         id
+    }
+
+    /// The input that the session feeds before each step ([`StepScalars`]), added where there is none.
+    pub(crate) fn step_scalars(&mut self) -> ValueId {
+        let known = self.inputs().find(|(_, value)| value.name == STEP_SCALARS).map(|(id, _)| id);
+        known.unwrap_or_else(|| {
+            let shape = Shape::from([StepScalars::WORDS]);
+            self.add_value(Value::new(STEP_SCALARS, shape, DType::U32, Class::Input))
+        })
     }
 
     /// Adds a copy of the value `like`, modified by `change`, under the name `NAME.suffix`. A node will compute it: of a

@@ -64,6 +64,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             all_float(&inputs[1..])?;
             same(1)
         }
+        Op::Quantise { dtype, .. } => {
+            all_float(&inputs[..1])?;
+            Ok(vec![(shape(0), *dtype)])
+        }
         Op::Binary(_) => {
             all_float(inputs)?;
             let (a, b) = (shape(0), shape(1));

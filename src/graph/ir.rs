@@ -124,6 +124,8 @@ pub struct Value {
     pub again: bool,
     /// Offloaded optimizer state: in host memory between steps, on the device only during its update.
     pub offloaded: bool,
+    /// The part of the batch whose forward and backward pass computes it, of those of all ranks; 0 otherwise.
+    pub part: u32,
     /// For state and gradients of which this rank has a part: the first of its elements, row-major, and the shape of the
     /// whole.
     pub part_of: Option<(u64, Shape)>,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, Piece, STEP_SCALARS,
-    Share, StepScalars, Tensor, Value, ValueId,
+    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, Piece, Share, Tensor,
+    Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -324,18 +324,8 @@ impl Trace {
 
     /// Returns the input that the session feeds before each step; see [`StepScalars`](super::StepScalars).
     pub(crate) fn step_scalars(&self) -> Tensor {
-        let known =
-            self.state.borrow().graph.inputs().find(|(_, v)| v.name == STEP_SCALARS).map(|(id, _)| id);
-        match known {
-            Some(id) => self.tensor(id),
-            None => self.declare(
-                STEP_SCALARS,
-                Shape::from([StepScalars::WORDS]),
-                DType::U32,
-                None,
-                Location::caller(),
-            ),
-        }
+        let id = self.state.borrow_mut().graph.step_scalars();
+        self.tensor(id)
     }
 
     /// Returns an existing value as a tensor.

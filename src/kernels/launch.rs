@@ -51,7 +51,7 @@ impl<M> Launch<M> {
                 let [groups, rows, columns] = [of("GROUPS_N", 4), of("ROWS", 4), of("COLUMNS", 2)];
                 2 * groups * side * side * 4 + (2 * rows + groups * columns) * side * 40 * 2
             }
-            _ if self.kernel.is("WORKGROUP") => 512,
+            _ if self.kernel.is("WORKGROUP") || self.kernel.is("ENCODE") => 512,
             _ => 0,
         }
     }

@@ -126,6 +126,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::UnaryGrad(f) => elementwise::unary_grad(site, *f).into(),
         Op::Mask(f) => mask::mask(site, *f).into(),
         Op::MaskGrad(f) => mask::grad(site, *f).into(),
+        Op::Quantise { dtype, key } => elementwise::quantise(site, *dtype, *key).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
         Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
         Op::Cast(to) => elementwise::cast(site, *to).into(),

@@ -468,7 +468,7 @@ fn output_gradients(
     let norm = || {
         norm.clone().unwrap_or_else(|| {
             // In the phase of the gradients: in the phase of the updates, it would be a reason to keep them in
-            // 16 bits until the norm is known (`store_activations_half`).
+            // 16 bits until the norm is known (`store_activations`).
             let own = trace.phase(Phase::Backward, || clip::norm(raw));
             own.map_or_else(|| trace.step_scalars().fill_like([], 0.0), unscaled)
         })

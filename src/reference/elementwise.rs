@@ -91,9 +91,22 @@ pub(super) fn pcg4d(seed: [u32; 4]) -> [u32; 4] {
     v
 }
 
-pub(super) fn dropout(x: Array, scalars: Array, p: f64, key: u32) -> Vec<f64> {
-    let mut words = [0u32; StepScalars::WORDS];
+/// The elements as [`Op::Quantise`](crate::graph::Op::Quantise) stores them, decoded.
+pub(super) fn quantise(x: Array, scalars: Array, dtype: DType, key: u32) -> Vec<f64> {
+    let [_, _, _, step, low, high, ..] = words_of(scalars);
+    let elements: Vec<f32> = x.data.iter().map(|&v| v as f32).collect();
+    let draw = |i: usize| pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
+    dtype.stochastic(&elements, draw).into_iter().map(f64::from).collect()
+}
+
+fn words_of(scalars: Array) -> [u32; StepScalars::WORDS] {
+    let mut words = [0; StepScalars::WORDS];
     words.iter_mut().zip(scalars.data).for_each(|(word, &value)| *word = value as u32);
+    words
+}
+
+pub(super) fn dropout(x: Array, scalars: Array, p: f64, key: u32) -> Vec<f64> {
+    let words = words_of(scalars);
     let scale = 1.0 / (1.0 - p);
     let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, key, words, p) { v * scale } else { 0.0 };
     x.data.iter().enumerate().map(one).collect()

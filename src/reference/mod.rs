@@ -285,6 +285,7 @@ impl<'a> Twin<'a> {
             Op::MatMul { ta, tb, .. } => vec![matmul::matmul(x(0), x(1), *ta, *tb)],
             Op::Mask(f) => vec![elementwise::mask(*f, x(0).data)],
             Op::MaskGrad(f) => vec![elementwise::mask_grad(*f, x(0).data, x(1).data)],
+            Op::Quantise { dtype, key } => vec![elementwise::quantise(x(0), x(1), *dtype, *key)],
             Op::Fused(chain) => vec![fused::chain(chain, &inputs, self.noise)],
             op if fused::can_fuse(op) => vec![fused::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],

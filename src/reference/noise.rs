@@ -57,6 +57,7 @@ fn rounds(op: &Op) -> bool {
     !matches!(
         op,
         Op::Mask(_)
+            | Op::Quantise { .. }
             | Op::Reduce { kind: Reduction::Max, .. }
             | Op::Reshape(_)
             | Op::Permute(_)

@@ -173,7 +173,7 @@ fn plan_passes_lists_every_pass_with_its_effect() {
     let passes = json(&[&arguments[..], &["--json"]].concat());
     let passes = passes.as_array().expect("a list");
     assert_eq!(text.lines().count(), passes.len() + 1, "{text}");
-    let half = passes.iter().find(|pass| pass["name"] == "store_activations_half").expect("there");
+    let half = passes.iter().find(|pass| pass["name"] == "store_activations").expect("there");
     assert_eq!((&half["ran"], &half["exact"]), (&Value::Bool(false), &Value::Bool(false)), "{half}");
     let [first, last] = [&passes[0], &passes[passes.len() - 1]].map(|pass| pass["bytes"].as_u64());
     assert!(last < first, "{text}");

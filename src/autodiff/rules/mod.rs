@@ -111,6 +111,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::UnaryGrad(_)
         | Op::Mask(_)
         | Op::MaskGrad(_)
+        | Op::Quantise { .. }
         | Op::SoftmaxGrad { .. }
         | Op::CrossEntropyGrad
         | Op::AttentionGrad(_)

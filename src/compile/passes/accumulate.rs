@@ -83,6 +83,7 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
             }
             for id in &mut node.outputs {
                 let copy = if own == 0 { *id } else { copies.copy_of(*id, part) };
+                copies.graph.values[copy.index()].part = part;
                 now.insert(*id, copy);
                 *id = copy;
             }

@@ -140,7 +140,7 @@ mod tests {
             x.conv2d(&trace.param(&b), None, window, 1).sum(&[])
         });
         let half =
-            super::super::store_activations_half(differentiated(graph.expect("valid")), DType::F16, false);
+            super::super::store_activations(differentiated(graph.expect("valid")), DType::F16, None, false);
         let casts = |graph: &Graph| graph.nodes.iter().filter(|n| n.op == Op::Cast(DType::F32)).count();
         let narrow = |graph: &Graph| {
             let weights = graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv2dWeight { .. }));

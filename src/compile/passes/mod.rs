@@ -24,7 +24,7 @@ mod simplify;
 mod split_concat_grad;
 mod split_large_parameters;
 mod split_large_tensors;
-mod store_activations_half;
+mod store_activations;
 mod store_masks;
 mod store_weights_half;
 
@@ -56,7 +56,7 @@ use simplify::simplify;
 use split_concat_grad::split_concat_grad;
 use split_large_parameters::split_large_parameters;
 use split_large_tensors::split_large_tensors;
-use store_activations_half::store_activations_half;
+use store_activations::store_activations;
 use store_masks::store_masks;
 use store_weights_half::store_weights_half;
 
@@ -75,6 +75,8 @@ pub(crate) struct Choices<'a> {
     pub bit_masks: bool,
     /// Storage type of activations kept for the backward pass, if not `f32`.
     pub storage: Option<DType>,
+    /// Storage type of 8 or 4 bits, for those of them that may be stored so.
+    pub codes: Option<DType>,
     /// Whether gradients that wait for a check of all gradients are stored in that type as well.
     pub half_gradients: bool,
     /// Storage type of large weights.
@@ -96,7 +98,7 @@ pub(crate) enum When {
     FuseTraining,
     Rebuild,
     BitMasks,
-    HalfActivations,
+    NarrowActivations,
     HalfWeights,
     OffloadOptimizer,
 }
@@ -110,7 +112,7 @@ impl When {
             Self::FuseTraining => choices.fuse && choices.training,
             Self::Rebuild => choices.rebuild,
             Self::BitMasks => choices.bit_masks,
-            Self::HalfActivations => choices.storage.is_some(),
+            Self::NarrowActivations => choices.storage.is_some(),
             Self::HalfWeights => choices.half_weights,
             Self::OffloadOptimizer => choices.offload.is_some(),
         }
@@ -125,7 +127,7 @@ impl When {
             Self::FuseTraining => "training with fuse",
             Self::Rebuild => "rebuild",
             Self::BitMasks => "bit_masks",
-            Self::HalfActivations => "precision of 16 bits",
+            Self::NarrowActivations => "precision below 32 bits",
             Self::HalfWeights => "weights of 16 bits",
             Self::OffloadOptimizer => "offload optimizer",
         }
@@ -173,10 +175,12 @@ const AFTER: [Pass; 17] = [
         fuse_norm_into_conv(graph, !choices.limits.class.is_cpu())
     }),
     pass("fuse_concat_into_conv", When::Fuse, true, |graph, _| fuse_concat_into_conv(graph)),
-    pass("recompute_cheap", When::Rebuild, true, |graph, _| recompute_cheap(graph)),
-    pass("store_masks", When::BitMasks, true, |graph, _| store_masks(graph)),
-    pass("store_activations_half", When::HalfActivations, false, |graph, choices| match choices.storage {
-        Some(dtype) => store_activations_half(graph, dtype, choices.half_gradients),
+    pass("recompute_cheap", When::Rebuild, true, |graph, choices| {
+        recompute_cheap(graph, choices.codes.is_some())
+    }),
+    pass("store_masks", When::BitMasks, true, |graph, choices| store_masks(graph, choices.codes.is_some())),
+    pass("store_activations", When::NarrowActivations, false, |graph, choices| match choices.storage {
+        Some(dtype) => store_activations(graph, dtype, choices.codes, choices.half_gradients),
         None => graph,
     }),
     pass("store_weights_half", When::HalfWeights, false, |graph, choices| {

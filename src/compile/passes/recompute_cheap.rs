@@ -24,10 +24,11 @@ fn cheap(op: &Op) -> bool {
 }
 
 /// Clones cheap forward operations into the backward half wherever keeping their operands takes less memory
-/// than keeping their results. Each value is recomputed at most once, when the backward pass first needs it.
-pub(crate) fn recompute_cheap(mut graph: Graph) -> Graph {
+/// than keeping their results. Each value is recomputed at most once, when the backward pass first needs it. With `codes`, results
+/// of ReLUs and clamps are kept: in 8 or 4 bits, beside a mask, which cannot be recomputed from codes.
+pub(crate) fn recompute_cheap(mut graph: Graph, codes: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut planner = Planner::new(graph, &nodes);
+    let mut planner = Planner::new(graph, &nodes, codes);
     ValueId::all(planner.graph.values.len()).for_each(|id| planner.decide(id, &nodes));
     let mut rewritten = Vec::with_capacity(nodes.len());
     for node in &nodes {
@@ -64,7 +65,7 @@ struct Planner {
 }
 
 impl Planner {
-    fn new(graph: Graph, nodes: &[Node]) -> Self {
+    fn new(graph: Graph, nodes: &[Node], codes: bool) -> Self {
         let count = graph.values.len();
         let mut producer = vec![None; count];
         let mut decision = vec![Decision::Dead; count];
@@ -89,6 +90,9 @@ impl Planner {
                     id = view.inputs[0];
                 }
                 match made_by(id) {
+                    Some(Node { op: Op::Unary(f), .. }) if codes && f.has_two_slopes() => {
+                        decision[id.index()] = Decision::Saved;
+                    }
                     Some(node) if cheap(&node.op) => open[id.index()] = true,
                     _ => decision[id.index()] = Decision::Saved,
                 }

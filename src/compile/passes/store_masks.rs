@@ -1,5 +1,5 @@
-//! Stores one bit per element where the backward pass reads a forward result only to know where a ReLU passed
-//! gradients. Gradients are bitwise identical.
+//! Stores one bit per element where the backward pass reads a forward result to know where a ReLU passed gradients, and for
+//! nothing else; or for other things as well, if these read it in codes. Gradients are bitwise identical to those by the stored result.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,10 @@ use crate::shape::Shape;
 /// Smaller tensors are unchanged: the extra dispatch would cost more than the saved bytes.
 const SMALLEST: u64 = 1024;
 
-/// Whether the derivative is 1 or one other number, so that one bit selects it.
-fn has_two_slopes(f: Unary) -> bool {
-    matches!(f, Unary::Relu | Unary::Clamp(..)) || matches!(f, Unary::LeakyRelu(slope) if slope >= 0.0)
-}
-
-/// Stores bit masks in place of values that only the gradients of ReLUs, leaky ReLUs and clamps read.
-pub(crate) fn store_masks(mut graph: Graph) -> Graph {
-    let wanted = Wanted::of(&graph);
+/// Stores bit masks in place of values that only the gradients of ReLUs, leaky ReLUs and clamps read; with `codes`, beside those
+/// that others read as well.
+pub(crate) fn store_masks(mut graph: Graph, codes: bool) -> Graph {
+    let wanted = Wanted::of(&graph, codes);
     let nodes = std::mem::take(&mut graph.nodes);
     let mut bits: Vec<(ValueId, Unary, ValueId)> = Vec::new();
     let mut rewritten = Vec::with_capacity(nodes.len());
@@ -61,11 +57,13 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(graph: &Graph) -> Self {
+    fn of(graph: &Graph, codes: bool) -> Self {
         let count = graph.values.len();
         let mut root: Vec<ValueId> = ValueId::all(count).collect();
         let mut place: Vec<Option<usize>> = vec![None; count];
         let mut functions: BTreeMap<ValueId, Vec<Unary>> = BTreeMap::new();
+        // Read in the forward pass, or by the host, when a mask would come too late; read by other operations.
+        let mut kept = vec![false; count];
         let mut otherwise = vec![false; count];
         // Read by the backward half of an earlier part of the batch.
         let mut late = vec![false; count];
@@ -78,9 +76,8 @@ impl Wanted {
             if node.phase == Phase::Forward {
                 for id in inputs() {
                     place[id.index()] = place[id.index()].map(|_| i);
-                    // Read again when the parts of a batch are concatenated for the host: the mask would come
-                    // too late.
-                    otherwise[id.index()] |= late[id.index()];
+                    // Read again when the parts of a batch are concatenated for the host.
+                    kept[id.index()] |= late[id.index()];
                 }
                 node.outputs.iter().for_each(|id| place[id.index()] = Some(i + 1));
                 continue;
@@ -89,7 +86,7 @@ impl Wanted {
                 late[id.index()] = true;
                 match node.op {
                     Op::UnaryGrad(f)
-                        if position == 0 && has_two_slopes(f) && node.phase == Phase::Backward =>
+                        if position == 0 && f.has_two_slopes() && node.phase == Phase::Backward =>
                     {
                         let list = functions.entry(id).or_default();
                         if !list.contains(&f) {
@@ -100,10 +97,11 @@ impl Wanted {
                 }
             }
         }
-        graph.outputs.iter().for_each(|(_, id)| otherwise[root[id.index()].index()] = true);
+        graph.outputs.iter().for_each(|(_, id)| kept[root[id.index()].index()] = true);
         functions.retain(|id, _| {
-            let value = graph.value(*id);
-            value.class == Class::Activation && value.shape.numel() >= SMALLEST && !otherwise[id.index()]
+            let (value, i) = (graph.value(*id), id.index());
+            let masked = !kept[i] && (codes || !otherwise[i]);
+            value.class == Class::Activation && value.shape.numel() >= SMALLEST && masked
         });
         let mut before: BTreeMap<usize, Vec<ValueId>> = BTreeMap::new();
         for id in functions.keys() {
@@ -127,7 +125,11 @@ mod tests {
         let w = params.add("w", [64, 64], Init::Constant(0.5));
         let graph =
             Trace::record(&params, Mode::Train, "loss", |trace| model(&trace.param(&w).square()).sum(&[]));
-        store_masks(differentiated(graph.expect("valid"))).nodes.iter().map(|node| node.op.name()).collect()
+        store_masks(differentiated(graph.expect("valid")), false)
+            .nodes
+            .iter()
+            .map(|node| node.op.name())
+            .collect()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Precision that the backward pass needs of the tensors that the forward pass saves.
 
-use super::{Op, Results};
+use super::{Binary, Op, Reduction, Results, Unary};
 
 /// Whether an operand may be stored in 16 bits between the forward and the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +40,7 @@ impl Op {
             | Self::UnaryGrad(_)
             | Self::Mask(_)
             | Self::MaskGrad(_)
+            | Self::Quantise { .. }
             | Self::Binary(_)
             | Self::Reduce { .. }
             | Self::Softmax { .. }
@@ -99,4 +100,47 @@ impl Op {
             | Self::Fused(_) => Kept::Rounded,
         }
     }
+
+    /// Whether operand `i`, computed by the forward pass and read by the backward pass, may be stored in 8 or 4 bits. The result is
+    /// linear in it, or a smooth function of slopes about 1 at most, so that an error of the operand is one of the result, and no larger.
+    pub fn takes_codes(&self, i: usize) -> bool {
+        match self {
+            Self::MatMul { .. } | Self::Conv2dInput { .. } | Self::BatchNorm(_) => true,
+            Self::Conv2dWeight { .. }
+            | Self::BatchNormGrad { .. }
+            | Self::RowNorm { .. }
+            | Self::RowNormGrad { .. }
+            | Self::SoftmaxGrad { log: false } => i == 0,
+            Self::Unary(f) => smooth(*f) || f.has_two_slopes(),
+            Self::UnaryGrad(f) => i == 0 && smooth(*f),
+            Self::Binary(f) => matches!(f, Binary::Add | Binary::Sub | Binary::Mul),
+            Self::Reduce { kind: Reduction::Sum | Reduction::Mean, .. } => true,
+            Self::Reshape(_)
+            | Self::Permute(_)
+            | Self::Expand(_)
+            | Self::Slice { .. }
+            | Self::Stride { .. }
+            | Self::Place { .. }
+            | Self::Concat { .. }
+            | Self::Copy
+            | Self::Dropout { .. }
+            | Self::AvgPool2d(_)
+            | Self::Resample { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+fn smooth(f: Unary) -> bool {
+    matches!(
+        f,
+        Unary::Gelu
+            | Unary::GeluTanh
+            | Unary::Silu
+            | Unary::Sigmoid
+            | Unary::Tanh
+            | Unary::Scale(_)
+            | Unary::Offset(_)
+            | Unary::Neg
+    )
 }

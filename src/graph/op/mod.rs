@@ -60,6 +60,14 @@ pub enum Op {
     Mask(Unary),
     /// `bits, dy → dy f'(·)`, from [`Op::Mask`].
     MaskGrad(Unary),
+    /// `x, step scalars → x` in codes of [`DType::Int8`] or [`DType::Int4`], rounded stochastically. A group
+    /// of 64 with NaN or infinity is all NaN.
+    Quantise {
+        /// The codes.
+        dtype: DType,
+        /// Which random numbers are drawn.
+        key: u32,
+    },
     /// `a, b → f(a, b)`
     Binary(Binary),
     /// `x → y`, reduced over the axes in `axes`; they remain, with length 1.

@@ -33,6 +33,7 @@ named! {
         Op::UnaryGrad(_) => "unary_grad",
         Op::Mask(_) => "mask",
         Op::MaskGrad(_) => "mask_grad",
+        Op::Quantise { .. } => "quantise",
         Op::Binary(_) => "binary",
         Op::Reduce { kind: Reduction::Sum, .. } => "sum",
         Op::Reduce { kind: Reduction::Mean, .. } => "mean",
@@ -154,6 +155,7 @@ impl Op {
             | Self::UnaryGrad(_)
             | Self::Mask(_)
             | Self::MaskGrad(_)
+            | Self::Quantise { .. }
             | Self::Binary(_)
             | Self::Reduce { .. }
             | Self::Softmax { .. }

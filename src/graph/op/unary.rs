@@ -268,6 +268,11 @@ impl Unary {
         self.function().name
     }
 
+    /// Whether the derivative is 1 or one other number, so that one bit selects it.
+    pub(crate) fn has_two_slopes(self) -> bool {
+        matches!(self, Self::Relu | Self::Clamp(..)) || matches!(self, Self::LeakyRelu(slope) if slope >= 0.0)
+    }
+
     /// Returns what the backward pass needs.
     pub fn saves(self) -> Saves {
         match self {

@@ -7,7 +7,7 @@ pub(super) mod mask;
 use super::grid::{per_thread, quads};
 use super::lower::flag;
 use super::{Kernel, Launch, Operand, Site, and_in_place};
-use crate::dtype::DType;
+use crate::dtype::{DType, blocks};
 use crate::graph::{Binary, Unary};
 use crate::shape::{MAX_RANK, Shape};
 
@@ -48,12 +48,17 @@ static DECODE_INT4: Kernel =
     Kernel::new("decode_int4", "elementwise/cast", &["DECODE", "INT4"], &[1, 2], 64, &[&[]]);
 static DECODE_NF4: Kernel =
     Kernel::new("decode_nf4", "elementwise/cast", &["DECODE", "NF4"], &[1, 2], 64, &[&[]]);
+static ENCODE_INT8: Kernel =
+    Kernel::new("encode_int8", "elementwise/cast", &["ENCODE", "INT8"], &[1, 2, 3], 64, &[&[]]);
+static ENCODE_INT4: Kernel =
+    Kernel::new("encode_int4", "elementwise/cast", &["ENCODE", "INT4"], &[1, 2, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let functions = [&UNARY, &UNARY_GRAD, &BINARY, &BINARY_STRIDED, &DROPOUT, &mask::GRAD].map(Kernel::clone);
     let casts =
         [&CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16, &DECODE_INT8, &DECODE_INT4, &DECODE_NF4];
-    let others = [&mask::MASK, &mask::MASK_WG].into_iter().chain(casts).cloned().collect();
+    let others = [&mask::MASK, &mask::MASK_WG, &ENCODE_INT8, &ENCODE_INT4].into_iter().chain(casts);
+    let others = others.cloned().collect();
     [and_in_place(&functions), others].concat()
 }
 
@@ -112,6 +117,16 @@ pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
     let mut launch = in_vec4(site, &CAST, memory, &[]);
     launch.constants = vec![("TO_U32", f64::from(u8::from(to == DType::U32)))];
     launch
+}
+
+/// Rounds stochastically to codes of 8 or 4 bits. A workgroup computes two blocks.
+pub(super) fn quantise(site: &Site, dtype: DType, key: u32) -> Launch<Operand> {
+    let kernel = if dtype == DType::Int8 { &ENCODE_INT8 } else { &ENCODE_INT4 };
+    let count = site.output().numel();
+    let blocks = count.div_ceil(blocks::BLOCK);
+    let memory = vec![Operand::Input(0), Operand::Output(0), Operand::Input(1)];
+    let params = [count as u32, blocks as u32, key];
+    per_thread(site, kernel, blocks * (blocks::BLOCK / 4), memory, &params)
 }
 
 /// Operand `x` has the output's shape, and the result may overwrite it. The other operand, `b`, is read as

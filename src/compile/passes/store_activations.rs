@@ -1,7 +1,7 @@
-//! Stores activations in 16 bits until the backward pass, and gradients until a check of all gradients.
+//! Stores activations in fewer bits until the backward pass, and gradients until a check of all gradients.
 //! Arithmetic stays in 32 bits: a value is packed after its last reader before the wait, and widened again
 //! for each reader after it. [`Op::kept`] says which values stay in 32 bits, and which are rounded for the
-//! forward pass, too.
+//! forward pass, too; [`Op::takes_codes`], which may be stored in 8 or 4 bits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +14,9 @@ use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 /// 128 KiB are saved by that.
 const SMALLEST_HALF_GRADIENT: u64 = 1 << 16;
 
+/// Keys of stochastic rounding have this bit, which those of dropout and of updates do not have.
+const QUANTISED: u32 = 1 << 30;
+
 /// Results with few elements that affect many: means, deviations, logarithms of sums.
 fn is_statistic(op: &Op) -> bool {
     matches!(op, Op::BatchStats { .. } | Op::LabelShare | Op::Reduce { .. })
@@ -25,14 +28,27 @@ fn looks_at_gradients(node: &Node) -> bool {
     node.phase == Phase::Update && matches!(node.op, Op::NotFinite | Op::Reduce { .. })
 }
 
-/// Stores as `dtype` the forward results that the backward half reads and, with `gradients`, the gradients
-/// that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy, so
-/// that only the packed copy is alive between readers. Values that the host may read after the step,
+/// Stores as `dtype`, or where possible as `codes`, the forward results that the backward half reads and, with `gradients`,
+/// as `dtype` the gradients that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy,
+/// so that only the packed copy is alive between readers. Values that the host may read after the step,
 /// statistics, integers and small tensors are unchanged.
-pub(crate) fn store_activations_half(mut graph: Graph, dtype: DType, gradients: bool) -> Graph {
+pub(crate) fn store_activations(
+    mut graph: Graph,
+    dtype: DType,
+    codes: Option<DType>,
+    gradients: bool,
+) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
-    let packs = Packs::of(&graph, &nodes, gradients);
-    let mut rewrite = Rewrite { graph, packs, dtype, packed: BTreeMap::new(), copies: BTreeMap::new() };
+    let packs = Packs::of(&graph, &nodes, codes.is_some(), gradients);
+    let mut rewrite = Rewrite {
+        graph,
+        packs,
+        dtype,
+        codes,
+        draws: BTreeMap::new(),
+        packed: BTreeMap::new(),
+        copies: BTreeMap::new(),
+    };
     let mut rewritten = Vec::with_capacity(nodes.len());
     for (i, mut node) in nodes.into_iter().enumerate() {
         for root in rewrite.packs.before.remove(&i).unwrap_or_default() {
@@ -64,6 +80,8 @@ struct Packs {
     packed: Vec<bool>,
     /// Whether all readers read the packed value, those in the forward pass included.
     consistent: Vec<bool>,
+    /// Whether the value is packed in 8 or 4 bits.
+    coded: Vec<bool>,
     /// The phase that computes the value.
     made: Vec<Phase>,
     /// Values that are packed right before a node. The node is the last one that reads them before the wait,
@@ -72,7 +90,7 @@ struct Packs {
 }
 
 impl Packs {
-    fn of(graph: &Graph, nodes: &[Node], gradients: bool) -> Self {
+    fn of(graph: &Graph, nodes: &[Node], codes: bool, gradients: bool) -> Self {
         let count = graph.values.len();
         let mut made = vec![Phase::Forward; count];
         // Gradients that are read before the updates. Others are consumed as soon as they are computed.
@@ -137,8 +155,10 @@ impl Packs {
         (0..count).filter(|&i| kept[i] == Kept::Exact).for_each(|i| fits[i] = false);
         let waits = |i: usize| needed[i] && (made[i] == Phase::Forward || looked_at[i]);
         let packed: Vec<bool> = (0..count).map(|i| fits[i] && waits(i)).collect();
+        let mut coded = if codes { take_codes(graph, nodes, &root) } else { vec![false; count] };
+        (0..count).for_each(|i| coded[i] &= packed[i] && made[i] == Phase::Forward);
         let consistent: Vec<bool> = (0..count)
-            .map(|i| packed[i] && kept[i] == Kept::Consistent && made[i] == Phase::Forward)
+            .map(|i| packed[i] && !coded[i] && kept[i] == Kept::Consistent && made[i] == Phase::Forward)
             .collect();
         for (i, node) in nodes.iter().enumerate() {
             node.outputs.iter().filter(|id| consistent[id.index()]).for_each(|id| place[id.index()] = i + 1);
@@ -147,7 +167,7 @@ impl Packs {
         for id in ValueId::all(count).filter(|id| packed[id.index()]) {
             before.entry(place[id.index()]).or_default().push(id);
         }
-        Self { root, packed, consistent, made, before }
+        Self { root, packed, consistent, coded, made, before }
     }
 
     /// Whether a node reads the packed form of a value.
@@ -172,6 +192,20 @@ fn kept(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<Kept> {
     kept
 }
 
+/// Whether every operation after the forward pass that reads a value takes codes, and where it recomputes a value, every reader
+/// of that as well.
+fn take_codes(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<bool> {
+    let mut take = vec![true; graph.values.len()];
+    for node in nodes.iter().rev().filter(|node| node.phase != Phase::Forward) {
+        let mut again = node.outputs.iter().filter(|id| graph.value(**id).again);
+        let all = again.all(|id| take[root[id.index()].index()]);
+        for (i, id) in node.inputs.iter().enumerate() {
+            take[root[id.index()].index()] &= all && node.op.takes_codes(i);
+        }
+    }
+    take
+}
+
 /// Whether a node reads a value, computed in phase `made`, after the wait.
 fn late(node: &Node, made: Phase) -> bool {
     match made {
@@ -184,6 +218,9 @@ struct Rewrite {
     graph: Graph,
     packs: Packs,
     dtype: DType,
+    codes: Option<DType>,
+    /// Number of values in codes of each part of the batch.
+    draws: BTreeMap<u32, u32>,
     packed: BTreeMap<ValueId, ValueId>,
     /// Number of widened copies of each value.
     copies: BTreeMap<ValueId, usize>,
@@ -191,12 +228,26 @@ struct Rewrite {
 
 impl Rewrite {
     fn pack(&mut self, root: ValueId, rewritten: &mut Vec<Node>) {
-        let dtype = self.dtype;
+        let codes = self.codes.filter(|_| self.packs.coded[root.index()]);
+        let dtype = codes.unwrap_or(self.dtype);
         let packed = self.graph.derive(root, dtype.name(), |value| value.dtype = dtype);
         self.packed.insert(root, packed);
         let layer = Graph::layer_of(rewritten.iter(), root);
         let phase = self.packs.made[root.index()];
-        rewritten.push(Node::inserted(Op::Cast(dtype), root, packed, layer, phase));
+        let op = codes.map_or(Op::Cast(dtype), |dtype| Op::Quantise { dtype, key: self.draw(root) });
+        let mut node = Node::inserted(op, root, packed, layer, phase);
+        if codes.is_some() {
+            node.inputs.push(self.graph.step_scalars());
+        }
+        rewritten.push(node);
+    }
+
+    /// The key of a value's random numbers: the same for each part of a batch, whichever rank computes it.
+    fn draw(&mut self, root: ValueId) -> u32 {
+        let part = self.graph.value(root).part;
+        let number = self.draws.entry(part).or_insert(0);
+        *number += 1;
+        QUANTISED | part << 16 | *number
     }
 
     /// Replaces operands that are packed by then with widened copies, created right before the node.
@@ -263,7 +314,7 @@ mod tests {
 
     #[test]
     fn saved_activations_are_packed_once_and_widened_for_each_reader() {
-        let graph = store_activations_half(graph(16), DType::F16, false);
+        let graph = store_activations(graph(16), DType::F16, None, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
         assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
@@ -287,7 +338,7 @@ mod tests {
             let loss = graph.outputs[0].1;
             let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
             Optimizer::default().append(&trace, gradients, clip).expect("valid");
-            let graph = store_activations_half(trace.finish().expect("valid"), DType::BF16, true);
+            let graph = store_activations(trace.finish().expect("valid"), DType::BF16, None, true);
             let packed =
                 |node: &&Node| matches!(node.op, Op::Cast(DType::BF16)) && node.phase == Phase::Backward;
             trained.push(graph.nodes.iter().filter(packed).count());
@@ -301,7 +352,7 @@ mod tests {
     fn small_tensors_are_not_packed() {
         let before = graph(15);
         assert_eq!(
-            store_activations_half(before.clone(), DType::BF16, false).nodes.len(),
+            store_activations(before.clone(), DType::BF16, None, false).nodes.len(),
             before.nodes.len()
         );
     }
