@@ -26,11 +26,16 @@ pub enum DType {
     /// One of 16 quantiles of the normal distribution (NF4, Dettmers et al. 2023) times the scale of its group of 64:
     /// 4.25 bits.
     Nf4,
+    /// The least number of its group of 64 plus a whole number from 0 to 255 times the group's step, both bf16: 8.5 bits with them. Only
+    /// activations that wait for the backward pass.
+    Uint8,
+    /// The same with numbers from 0 to 15: 4.5 bits.
+    Uint4,
 }
 
 impl DType {
     /// Returns the bytes of `n` elements, rounded up to whole words of four bytes, or to whole blocks of 128 elements with a
-    /// word for their scales, so that no word belongs to two tensors.
+    /// a word or two for their scales, so that no word belongs to two tensors.
     pub const fn bytes(self, n: u64) -> u64 {
         if let Some(words) = self.block_words() {
             return n.div_ceil(blocks::BLOCK).saturating_mul(4 * words);
@@ -62,17 +67,24 @@ impl DType {
         self.block_words().is_some()
     }
 
+    /// Whether elements are codes with a least number for each group.
+    pub(crate) const fn is_affine(self) -> bool {
+        matches!(self, Self::Uint8 | Self::Uint4)
+    }
+
     /// Whether a word holds several elements.
     pub(crate) const fn is_packed(self) -> bool {
         self.is_half() || self.is_quantised()
     }
 
-    /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`, `int8`, `int4`, `nf4`.
+    /// Returns the lower-case name used in reports: `f32`, `u32`, `f16`, `bf16`, `int8`, `int4`, `nf4`, `uint8`, `uint4`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Int8 => "int8",
             Self::Int4 => "int4",
             Self::Nf4 => "nf4",
+            Self::Uint8 => "uint8",
+            Self::Uint4 => "uint4",
             Self::F32 => "f32",
             Self::U32 => "u32",
             Self::F16 => "f16",
@@ -90,10 +102,10 @@ impl fmt::Display for DType {
 /// Storage of the activations that a training step saves for its backward pass. Arithmetic, sums, weights,
 /// gradients, statistics and optimizer state are always `f32`.
 ///
-/// With 8 and 4 bits, an element is a whole number times the scale of its group of 64, rounded stochastically: its expected
-/// value is the activation, and its error is below the group's largest magnitude over 127 or over 7 (ActNN, Chen et al. 2021).
+/// With 8 and 4 bits, an element is the least number of its group of 64 plus a multiple of the group's step, rounded stochastically: its
+/// expected value is the activation, and its error is below a step, 1/255 or 1/15 of the group's range (ActNN, Chen et al. 2021).
 /// So are activations that the backward pass multiplies, normalizes, or evaluates a smooth function of. Others are stored as with
-/// [`Precision::Bf16`]: operands of attention, of comparisons, and of functions with kinks unless bit masks replace them.
+/// [`Precision::Bf16`]: operands of attention and of comparisons. ReLUs and clamps store bit masks, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// 32 bits.
@@ -103,9 +115,9 @@ pub enum Precision {
     F16,
     /// 16 bits, as [`DType::BF16`].
     Bf16,
-    /// 8.25 bits, as [`DType::Int8`]; where their errors would be large, 16 bits.
+    /// 8.5 bits, as [`DType::Uint8`]; where the errors would be large, 16 bits.
     Int8,
-    /// 4.25 bits, as [`DType::Int4`]; where their errors would be large, 16 bits.
+    /// 4.5 bits, as [`DType::Uint4`]; where the errors would be large, 16 bits.
     Int4,
 }
 
@@ -126,8 +138,8 @@ impl Precision {
     pub const fn codes(self) -> Option<DType> {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => None,
-            Self::Int8 => Some(DType::Int8),
-            Self::Int4 => Some(DType::Int4),
+            Self::Int8 => Some(DType::Uint8),
+            Self::Int4 => Some(DType::Uint4),
         }
     }
 

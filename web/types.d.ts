@@ -16,7 +16,7 @@ export interface Settings {
   fit?: boolean;
   /** Search for the longest sequence within the budget. */
   max_seq?: boolean;
-  precision?: "f32" | "f16" | "bf16";
+  precision?: "f32" | "f16" | "bf16" | "int8" | "int4";
   weights?: "f32" | "f16" | "bf16";
   stochastic_rounding?: boolean;
   /** Patterns of the parameters that are not trained. */

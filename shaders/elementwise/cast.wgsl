@@ -1,9 +1,22 @@
 // Casts: with PACK to 16 bits, with UNPACK from 16 bits (F16 or BF16, two elements to a word, the first in the lower half), with
-// DECODE from 8 or 4 bits, with ENCODE to 8 or 4 bits, else
+// DECODE from 8 or 4 bits, with ENCODE to those of activations (UINT8, UINT4), else
 // between f32 and u32: f32 -> u32 truncates and saturates, NaN becomes 0; u32 -> f32 rounds to nearest
 // x [n] -> y [n]; ENCODE: x [n], scalars [9] (graph::StepScalars) -> y [n]
 // grid: PACK, UNPACK and DECODE a thread per eight elements, else per four, folded      overrides: TO_U32
 #import common/grid
+#if UINT8 || UINT4
+// Activations of 8 and 4 bits: the codes of 128 elements, then a word for each of both groups of 64, with its least number and its
+// step as bf16. An element is the least number plus its code times the step.
+#if UINT8
+const CODE_BITS = 8u;
+#else
+const CODE_BITS = 4u;
+#endif
+const LEVELS = f32((1u << CODE_BITS) - 1u);
+const BLOCK_WORDS = 4u * CODE_BITS + 2u;
+fn codes_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + i % 32u * CODE_BITS / 8u; }
+fn terms_at(i: u32) -> u32 { return (i / 32u + 1u) * BLOCK_WORDS - 2u + i % 32u / 16u; }
+#endif
 #if PACK || UNPACK || DECODE
 struct Params {
     threads_x: u32,
@@ -12,7 +25,9 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if DECODE
+#if !UINT8 && !UINT4
 #import common/codes
+#endif
 @group(0) @binding(1) var<storage, read_write> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
 #else
@@ -51,20 +66,28 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 #elif DECODE
 
+fn four(i: u32) -> vec4<f32> {
+#if UINT8 || UINT4
+    let terms = x[terms_at(i)];
+    let codes = vec4(x[codes_at(i)] >> (i % (8u / CODE_BITS) * 16u)) >> (vec4(0u, 1u, 2u, 3u) * CODE_BITS);
+    let levels = vec4<f32>(codes & vec4((1u << CODE_BITS) - 1u));
+    return bitcast<f32>(terms << 16u) + levels * bitcast<f32>(terms & 0xffff0000u);
+#else
+    return four_of_codes(i, x[codes_at(i)], x[scales_at(i)]);
+#endif
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.eights) {
-        // Both quads are in one group.
-        let scales = x[scales_at(2u * i)];
-        y[2u * i] = four_of_codes(2u * i, x[codes_at(2u * i)], scales);
+        y[2u * i] = four(2u * i);
         if (2u * i + 1u < p.quads) {
-            y[2u * i + 1u] = four_of_codes(2u * i + 1u, x[codes_at(2u * i + 1u)], scales);
+            y[2u * i + 1u] = four(2u * i + 1u);
         }
     }
 }
 #elif ENCODE
-#import common/codes
 #import common/random
 struct Params {
     threads_x: u32,
@@ -77,24 +100,30 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 @group(0) @binding(3) var<storage, read_write> scalars: array<u32>;
 
-const LARGEST = f32((1u << (CODE_BITS - 1u)) - 1u);
-const INFINITY = 0x7f800000u;
+// Of each quad, in the order of `ordered`. Then `least` has its codes, if of 4 bits.
+var<workgroup> least: array<u32, 64>;
+var<workgroup> most: array<u32, 64>;
 
-var<workgroup> largest: array<u32, 64>;
-// Of each quad: its codes of 4 bits in the lower half, the scale of its group in the upper half.
-var<workgroup> encoded: array<u32, 64>;
-
-fn largest_of_4(i: u32) -> u32 {
-    return max(max(largest[i], largest[i + 1u]), max(largest[i + 2u], largest[i + 3u]));
+// Whole numbers in the order of the floats: -NaN, -infinity, ..., infinity, NaN.
+fn ordered(bits: vec4<u32>) -> vec4<u32> {
+    return bits ^ select(vec4(0x80000000u), vec4(0xffffffffu), bits >= vec4(0x80000000u));
 }
+fn bits_of(ordered: u32) -> u32 {
+    return ordered ^ select(0xffffffffu, 0x80000000u, ordered >= 0x80000000u);
+}
+fn least_of_4(i: u32) -> u32 { return min(min(least[i], least[i + 1u]), min(least[i + 2u], least[i + 3u])); }
+fn most_of_4(i: u32) -> u32 { return max(max(most[i], most[i + 1u]), max(most[i + 2u], most[i + 3u])); }
 
-// The nearest bf16 of the group's largest magnitude over the outermost level; 0 where that is subnormal; NaN where the group
-// has NaN or infinity.
-fn scale_bits(most: u32) -> u32 {
-    if (most >= INFINITY) { return 0x7fc0u; }
-    let bits = bitcast<u32>(bitcast<f32>(most) / LARGEST);
-    let nearest = min((bits + 0x7fffu + (bits >> 16u & 1u)) >> 16u, 0x7f7fu);
-    return select(nearest, 0u, nearest < 0x80u);
+// bf16 of the least number, rounded down, and above it the step, rounded up, so that all numbers of the group are between the least
+// and the greatest level. A step that would be subnormal is 0, that of a group with NaN or infinity NaN.
+fn terms_of(low: u32, high: u32) -> u32 {
+    if (low <= 0x007fffffu || high >= 0xff800000u) { return 0x7fc00000u; }
+    let bits = bits_of(low);
+    let down = min((bits & 0x7fffffffu) + select(0u, 0xffffu, bits >= 0x80000000u), 0x7f7fffffu);
+    let from_least = ((bits & 0x80000000u) | down) >> 16u;
+    let step = bitcast<f32>(bits_of(high)) / LEVELS - bitcast<f32>(from_least << 16u) / LEVELS;
+    let up = min(bitcast<u32>(max(step, 0.0)) + 0xffffu, 0x7f7fffffu) >> 16u;
+    return from_least | (select(up, 0u, up < 0x80u) << 16u);
 }
 
 // A workgroup encodes two blocks, a thread a quad: 16 threads a group.
@@ -103,32 +132,38 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     let i = thread_number(id, p.threads_x);
     // Elements beyond the last are padding.
     let inside = vec4(4u * i) + vec4(0u, 1u, 2u, 3u) < vec4(p.elements);
-    let bits = select(vec4(0u), x[min(i, (p.elements - 1u) / 4u)], inside);
-    // As whole numbers: a magnitude of NaN is above that of infinity, and that above all others.
-    let magnitudes = bits & vec4(0x7fffffffu);
-    largest[l] = max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w));
+    let bits = x[min(i, (p.elements - 1u) / 4u)];
+    let low = select(vec4(0xffffffffu), ordered(bits), inside);
+    let high = select(vec4(0u), ordered(bits), inside);
+    least[l] = min(min(low.x, low.y), min(low.z, low.w));
+    most[l] = max(max(high.x, high.y), max(high.z, high.w));
     workgroupBarrier();
     let g = l & 48u;
-    let most = max(max(largest_of_4(g), largest_of_4(g + 4u)), max(largest_of_4(g + 8u), largest_of_4(g + 12u)));
-    let scale = scale_bits(most);
-    // Without a scale, and where it is NaN, codes are those of 0.
-    let known = scale > 0u && scale < 0x7f80u;
-    let v = bitcast<vec4<f32>>(select(vec4(0u), bits, known));
-    let per_level = 1.0 / bitcast<f32>(select(0x3f80u, scale, known) << 16u);
+    let terms = terms_of(
+        min(min(least_of_4(g), least_of_4(g + 4u)), min(least_of_4(g + 8u), least_of_4(g + 12u))),
+        max(max(most_of_4(g), most_of_4(g + 4u)), max(most_of_4(g + 8u), most_of_4(g + 12u)))
+    );
+    let step = terms >> 16u;
+    // Without a step, and where it is NaN, codes are 0.
+    let known = inside & vec4(step > 0u && step < 0x7f80u);
+    let per_step = 1.0 / bitcast<f32>(select(0x3f80u, step, known.x) << 16u);
     let drawn = pcg4d(vec4(i, p.key, scalars[3] ^ scalars[5], scalars[4]));
     let up = vec4<f32>(drawn >> vec4(8u)) * 5.9604645e-8;
-    let levels = clamp(floor(v * per_level + up), vec4(-LARGEST), vec4(LARGEST));
-    let codes = vec4<u32>(levels + (LARGEST + 1.0));
-    let packed = codes.x | codes.y << CODE_BITS | codes.z << (2u * CODE_BITS) | codes.w << (3u * CODE_BITS);
-    encoded[l] = scale << 16u | (packed & 0xffffu);
-    workgroupBarrier();
-    if (i / 32u >= p.blocks) { return; }
-#if INT8
-    y[codes_at(i)] = packed;
+    let above = bitcast<vec4<f32>>(select(vec4(0u), bits, known)) - bitcast<f32>(terms << 16u);
+    let levels = select(vec4(0.0), clamp(floor(above * per_step + up), vec4(0.0), vec4(LEVELS)), known);
+    let codes = vec4<u32>(levels);
+    let placed = codes << (vec4(0u, 1u, 2u, 3u) * CODE_BITS);
+    let packed = placed.x | placed.y | placed.z | placed.w;
+    let there = i / 32u < p.blocks;
+#if UINT8
+    if (there) { y[codes_at(i)] = packed; }
 #else
-    if (i % 2u == 0u) { y[codes_at(i)] = packed | encoded[l + 1u] << 16u; }
+    workgroupBarrier();
+    least[l] = packed;
+    workgroupBarrier();
+    if (there && i % 2u == 0u) { y[codes_at(i)] = packed | (least[l + 1u] << 16u); }
 #endif
-    if (i % 32u == 0u) { y[scales_at(i)] = scale | (encoded[l + 16u] & 0xffff0000u); }
+    if (there && i % 16u == 0u) { y[terms_at(i)] = terms; }
 }
 #else
 override TO_U32: bool = false;

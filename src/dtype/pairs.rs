@@ -32,7 +32,7 @@ impl DType {
             Self::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
             Self::BF16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
             Self::F32 | Self::U32 => words.iter().map(|word| f32::from_bits(*word)).collect(),
-            Self::Int8 | Self::Int4 | Self::Nf4 => self.unpack_blocks(words, n),
+            _ => self.unpack_blocks(words, n),
         }
     }
 }

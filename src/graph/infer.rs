@@ -23,7 +23,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
     if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| packed(*i, *dtype)) {
         return Err(format!("{} takes elements of 32 bits, got {dtype} {shape}; cast it to f32", op.name()));
     }
-    let coded = |i: usize, dtype: DType| dtype.is_quantised() && !reads_codes(op, i) && i < own;
+    let coded = |i: usize, dtype: DType| dtype.is_quantised() && !reads_codes(op, i, dtype) && i < own;
     if let Some((_, (shape, dtype))) = inputs.iter().enumerate().find(|(i, (_, dtype))| coded(*i, *dtype)) {
         return Err(format!(
             "{} takes floating-point numbers, got {dtype} {shape}; cast it to f32",
@@ -230,10 +230,10 @@ fn reads_packed(op: &Op, i: usize) -> bool {
 }
 
 /// Whether operand `i` may have codes of 4 or 8 bits.
-fn reads_codes(op: &Op, i: usize) -> bool {
+fn reads_codes(op: &Op, i: usize, dtype: DType) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach => true,
-        _ => op.reads_codes(i),
+        _ => op.reads_codes(i, dtype),
     }
 }
 

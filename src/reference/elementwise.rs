@@ -32,7 +32,7 @@ pub(super) fn cast(x: Array, to: DType) -> Vec<f64> {
         // `as` truncates, saturates, and maps NaN to 0.
         DType::U32 => x.data.iter().map(|&v| f64::from(v as u32)).collect(),
         // Nothing is cast to codes.
-        DType::F32 | DType::Int8 | DType::Int4 | DType::Nf4 => {
+        DType::F32 | DType::Int8 | DType::Int4 | DType::Nf4 | DType::Uint8 | DType::Uint4 => {
             x.data.iter().map(|&v| f64::from(v as f32)).collect()
         }
         DType::F16 => x.data.iter().map(|&v| to_format(v, 10, -14, 65_504.0)).collect(),

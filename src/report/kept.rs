@@ -93,10 +93,10 @@ pub(super) fn most_waiting(plan: &Plan) -> Vec<Waiting<'_>> {
     list
 }
 
-/// Returns the name of a node's operation. For a cast to a 16-bit type, returns the name of the operation
-/// that produced its operand.
+/// Returns the name of a node's operation. For a cast to fewer bits, returns the name of the operation that produced its
+/// operand.
 fn computed_by(graph: &Graph, node: &Node, root: &[ValueId]) -> &'static str {
-    let packs = matches!(node.op, Op::Cast(dtype) if dtype.is_half());
+    let packs = matches!(node.op, Op::Cast(dtype) | Op::Quantise { dtype, .. } if dtype.is_packed());
     let from = packs.then(|| root[node.inputs[0].index()]);
     let producer = from.and_then(|from| graph.nodes.iter().find(|other| other.outputs.contains(&from)));
     producer.unwrap_or(node).op.name()

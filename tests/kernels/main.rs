@@ -5,6 +5,7 @@ mod attention;
 mod cached_attention;
 mod chains;
 mod coded_products;
+mod codes;
 mod conv_sources;
 mod conv_table;
 mod cooperative;

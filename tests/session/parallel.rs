@@ -76,7 +76,7 @@ fn running_statistics_are_those_of_one_device() {
 }
 
 #[test]
-fn clipping_loss_scale_and_sixteen_bits_have_the_bits_of_one() {
+fn clipping_loss_scale_and_fewer_bits_have_the_bits_of_one() {
     on_each(devices(), |device| {
         let options = PlanOptions {
             accumulate: 4,
@@ -85,6 +85,9 @@ fn clipping_loss_scale_and_sixteen_bits_have_the_bits_of_one() {
             precision: Precision::F16,
             ..options()
         };
+        assert_equals_one_device(device, "cnn", &options, &[2, 4]);
+        // Each part of the batch has draws of its own, whichever rank computes it.
+        let options = PlanOptions { precision: Precision::Int4, loss_scale: None, ..options };
         assert_equals_one_device(device, "cnn", &options, &[2, 4]);
     });
 }
@@ -104,6 +107,8 @@ fn transformers_with_dropout_have_the_bits_of_one() {
         assert_equals_one_device(device, "gpt", &options, &[2, 4]);
         let half = PlanOptions { precision: Precision::Bf16, recompute: Recompute::Sqrt, ..options };
         assert_equals_one_device(device, "gpt", &half, &[2]);
+        let codes = PlanOptions { precision: Precision::Int8, ..half };
+        assert_equals_one_device(device, "gpt", &codes, &[2]);
     });
 }
 

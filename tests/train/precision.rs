@@ -1,4 +1,4 @@
-//! Training steps that save activations in 16 bits: what they save, how far their gradients change, and that all
+//! Training steps that save activations in 16, 8 and 4 bits: what they save, how far their gradients change, and that all
 //! execution modes give the same bits.
 
 use std::collections::BTreeMap;
@@ -19,13 +19,17 @@ use wgrad::reference::Twin;
 use wgrad::report::{Kept, kept, kept_bytes};
 
 const HALVES: [Precision; 2] = [Precision::F16, Precision::Bf16];
+const CODES: [Precision; 2] = [Precision::Int8, Precision::Int4];
 
-/// Returns half the distance between neighbouring numbers, relative to the number.
+/// Returns half the distance between neighbouring numbers, relative to the number; of codes the distance, relative to the range of
+/// a group.
 fn rounding(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 0.5f64.powi(24),
         Precision::F16 => 0.5f64.powi(11),
         Precision::Bf16 => 0.5f64.powi(8),
+        Precision::Int8 => 1.0 / 255.0,
+        Precision::Int4 => 1.0 / 15.0,
     }
 }
 
@@ -106,14 +110,20 @@ fn gradients_differ_only_by_rounding_of_saved_tensors() {
     on_each(devices(), |device| {
         for limits in both_classes(device) {
             let exact = CLIPS.map(|clip| twin(&plan(&step, Precision::F32, clip, &limits)));
-            for (i, precision) in [0, 1].into_iter().flat_map(|i| HALVES.map(|precision| (i, precision))) {
+            // With 4 bits the bound would be above the gradients themselves.
+            let rounded = HALVES.into_iter().chain([Precision::Int8]);
+            for (i, precision) in rounded.flat_map(|precision| [(0, precision), (1, precision)]) {
                 let exact = &exact[i];
                 let plan = plan(&step, precision, CLIPS[i], &limits);
                 let (found, rounded) = (run(device, &plan, 1, Debug { poison: true }), twin(&plan));
                 let mut moved = 0.0f64;
+                let all = exact.values().flatten().fold(0.0f64, |most, g| most.max(g.abs()));
                 for (name, exact) in exact {
                     let largest = exact.iter().fold(0.0f64, |most, g| most.max(g.abs()));
-                    let allowed = 60.0 * rounding(precision) * largest + 1e-6;
+                    // A norm that is not of the mean of its operand's codes leaves a gradient to the bias before it.
+                    let beside =
+                        if HALVES.contains(&precision) { 0.0 } else { 1e-2 * rounding(precision) * all };
+                    let allowed = 60.0 * rounding(precision) * largest + 1e-6 + beside;
                     let what = format!("{}, {}: {name}", precision.name(), limits.name);
                     assert_within(&what, &found[name], exact, |_| allowed);
                     // The twin rarely rounds the other way, where its sum differs slightly.
@@ -133,7 +143,7 @@ fn planned_poisoned_and_eager_runs_are_bit_identical() {
     on_each(devices(), |device| {
         for limits in both_classes(device) {
             for (clip, precision) in
-                CLIPS.into_iter().flat_map(|clip| HALVES.map(|precision| (clip, precision)))
+                CLIPS.into_iter().flat_map(|clip| Precision::ALL.map(|precision| (clip, precision)))
             {
                 let plan = plan(&step, precision, clip, &limits);
                 let wanted = run(device, &plan, 4, Debug::default());
@@ -181,6 +191,34 @@ fn activations_are_saved_in_half_the_bytes() {
                     .collect::<BTreeMap<_, _>>()
             };
             assert_eq!(ops(&plan), ops(&wide), "{name}: what is kept has its operation's name");
+        }
+    }
+}
+
+/// Of images nearly everything is saved in codes, and a bit for each ReLU; of transformers all but the operands of attention.
+#[test]
+fn activations_of_8_and_4_bits_are_saved_in_less_than_half_the_bytes() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let shares = [
+        ("resnet18", 32, [0.36, 0.21]),
+        ("resnet50", 32, [0.42, 0.23]),
+        ("mobilenet-v2", 32, [0.27, 0.15]),
+        ("densenet121", 16, [0.28, 0.15]),
+        ("bert-base", 8, [0.37, 0.29]),
+    ];
+    for (name, batch, most) in shares {
+        let step = Model::named(name, 0).expect("a model").train_step(batch).expect("valid");
+        let plan = |precision| {
+            let options = PlanOptions { precision, ..PlanOptions::default() };
+            step.plan(&options, &limits).expect("planned")
+        };
+        let wide = plan(Precision::F32);
+        for (precision, most) in CODES.into_iter().zip(most) {
+            let plan = plan(precision);
+            let share = kept_bytes(&plan) as f64 / kept_bytes(&wide) as f64;
+            println!("{name} keeps {share:.3} of its bytes as {}", precision.name());
+            assert!(share <= most, "{name} keeps {share:.3} of its bytes as {}", precision.name());
+            assert!(plan.peak_bytes() <= wide.peak_bytes(), "{name}: {}", precision.name());
         }
     }
 }

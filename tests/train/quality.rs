@@ -67,6 +67,8 @@ fn digits_reach_97_percent_with_every_optimizer_and_precision() {
         ("muon", named("muon", 2e-2)),
         ("f16", PlanOptions { precision: Precision::F16, ..wide }),
         ("bf16", PlanOptions { precision: Precision::Bf16, ..wide }),
+        ("int8", PlanOptions { precision: Precision::Int8, ..wide }),
+        ("int4", PlanOptions { precision: Precision::Int4, ..wide }),
         ("f16, recomputed", mixed),
     ];
     on_each(first(), |device| {

@@ -44,8 +44,8 @@ pub struct Options {
     /// Loss of an ONNX network: cross-entropy or mse of its first output, or output:NAME; by default what fits the output.
     #[arg(long, value_name = "LOSS")]
     loss: Option<Loss>,
-    /// Format of activations saved for the backward pass: f32, f16 or bf16.
-    #[arg(long, default_value = "f32")]
+    /// Format of activations saved for the backward pass: f32, f16, bf16, int8 or int4.
+    #[arg(long, visible_alias = "activations", default_value = "f32")]
     pub precision: String,
     /// Storage format of matrices, tables and convolution kernels: f32, f16 or bf16.
     #[arg(long, default_value = "f32")]

@@ -99,8 +99,10 @@ pub fn levers(
         levers.push(lever(&name, &plan, true));
     }
     if open.precision == Precision::F32 {
-        let plan = whole.plan(&PlanOptions { precision: Precision::F16, ..open }, limits)?;
-        levers.push(lever("precision f16", &plan, false));
+        for precision in [Precision::F16, Precision::Int8, Precision::Int4] {
+            let plan = whole.plan(&PlanOptions { precision, ..open }, limits)?;
+            levers.push(lever(&format!("precision {}", precision.name()), &plan, false));
+        }
     }
     let mut least = u64::MAX;
     for parts in parts_of(batch) {

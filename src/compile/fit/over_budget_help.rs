@@ -27,9 +27,11 @@ impl TrainStep {
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
             ways.push("`recompute: Recompute::Auto`".to_owned());
         }
-        let precision = Precision::F16;
-        if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
-            ways.push("`precision: Precision::F16`".to_owned());
+        for precision in [Precision::F16, Precision::Int8, Precision::Int4] {
+            if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
+                ways.push(format!("`precision: Precision::{precision:?}`"));
+                break;
+            }
         }
         let offload = Offload { optimizer: true, ..options.offload };
         if options.offload != offload && fits(PlanOptions { offload, ..*options }) {

@@ -30,7 +30,8 @@ pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
                 let own: Vec<usize> = (0..node.inputs.len()).filter(|i| op.widens(*i)).collect();
                 for i in own {
                     let Some(&packed) = of.get(&node.inputs[i]) else { continue };
-                    if graph.value(packed).dtype.is_quantised() && !node.op.reads_codes(i) {
+                    let dtype = graph.value(packed).dtype;
+                    if dtype.is_quantised() && !node.op.reads_codes(i, dtype) {
                         continue;
                     }
                     let [first, held] = [node.inputs[0], packed].map(|id| graph.value(id).dtype);

@@ -248,8 +248,9 @@ impl Forward {
         if enough(&at_products, 8) {
             return at_products;
         }
-        // Not between a result and its copy in 16 bits: what is passed on is the copy.
-        let cast = |at: usize| matches!(graph.nodes[self.order[at] as usize].op, Op::Cast(_));
+        // Not between a result and its copy in fewer bits: what is passed on is the copy.
+        let cast =
+            |at: usize| matches!(graph.nodes[self.order[at] as usize].op, Op::Cast(_) | Op::Quantise { .. });
         let anywhere = starts(&|at| !cast(at));
         if enough(&anywhere, 16) { anywhere } else { all }
     }

@@ -60,10 +60,10 @@ pub enum Op {
     Mask(Unary),
     /// `bits, dy → dy f'(·)`, from [`Op::Mask`].
     MaskGrad(Unary),
-    /// `x, step scalars → x` in codes of [`DType::Int8`] or [`DType::Int4`], rounded stochastically. A group
+    /// `x, step scalars → x` as [`DType::Uint8`] or [`DType::Uint4`], rounded stochastically. A group
     /// of 64 with NaN or infinity is all NaN.
     Quantise {
-        /// The codes.
+        /// What it is stored as.
         dtype: DType,
         /// Which random numbers are drawn.
         key: u32,
@@ -464,9 +464,9 @@ impl Op {
         }
     }
 
-    /// Whether operand `i` may have codes of 4 or 8 bits, of frozen weights, which are decoded while it is read.
-    pub(crate) fn reads_codes(&self, i: usize) -> bool {
-        matches!(self, Self::MatMul { .. }) && i == 1
+    /// Whether operand `i` may have these codes of 4 or 8 bits, of frozen weights, which are decoded while it is read.
+    pub(crate) fn reads_codes(&self, i: usize, dtype: DType) -> bool {
+        matches!(self, Self::MatMul { .. }) && i == 1 && !dtype.is_affine()
     }
 
     /// Returns how many of `operands` are the operation's own; those after them belong to the epilogue.

@@ -48,16 +48,20 @@ static DECODE_INT4: Kernel =
     Kernel::new("decode_int4", "elementwise/cast", &["DECODE", "INT4"], &[1, 2], 64, &[&[]]);
 static DECODE_NF4: Kernel =
     Kernel::new("decode_nf4", "elementwise/cast", &["DECODE", "NF4"], &[1, 2], 64, &[&[]]);
-static ENCODE_INT8: Kernel =
-    Kernel::new("encode_int8", "elementwise/cast", &["ENCODE", "INT8"], &[1, 2, 3], 64, &[&[]]);
-static ENCODE_INT4: Kernel =
-    Kernel::new("encode_int4", "elementwise/cast", &["ENCODE", "INT4"], &[1, 2, 3], 64, &[&[]]);
+static DECODE_UINT8: Kernel =
+    Kernel::new("decode_uint8", "elementwise/cast", &["DECODE", "UINT8"], &[1, 2], 64, &[&[]]);
+static DECODE_UINT4: Kernel =
+    Kernel::new("decode_uint4", "elementwise/cast", &["DECODE", "UINT4"], &[1, 2], 64, &[&[]]);
+static ENCODE_UINT8: Kernel =
+    Kernel::new("encode_uint8", "elementwise/cast", &["ENCODE", "UINT8"], &[1, 2, 3], 64, &[&[]]);
+static ENCODE_UINT4: Kernel =
+    Kernel::new("encode_uint4", "elementwise/cast", &["ENCODE", "UINT4"], &[1, 2, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let functions = [&UNARY, &UNARY_GRAD, &BINARY, &BINARY_STRIDED, &DROPOUT, &mask::GRAD].map(Kernel::clone);
-    let casts =
-        [&CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16, &DECODE_INT8, &DECODE_INT4, &DECODE_NF4];
-    let others = [&mask::MASK, &mask::MASK_WG, &ENCODE_INT8, &ENCODE_INT4].into_iter().chain(casts);
+    let casts = [&CAST, &PACK_F16, &PACK_BF16, &UNPACK_F16, &UNPACK_BF16, &DECODE_INT8, &DECODE_INT4];
+    let codes = [&DECODE_NF4, &DECODE_UINT8, &DECODE_UINT4, &ENCODE_UINT8, &ENCODE_UINT4];
+    let others = [&mask::MASK, &mask::MASK_WG].into_iter().chain(casts).chain(codes);
     let others = others.cloned().collect();
     [and_in_place(&functions), others].concat()
 }
@@ -107,6 +111,8 @@ pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
         (DType::Int8, _) => Some(&DECODE_INT8),
         (DType::Int4, _) => Some(&DECODE_INT4),
         (DType::Nf4, _) => Some(&DECODE_NF4),
+        (DType::Uint8, _) => Some(&DECODE_UINT8),
+        (DType::Uint4, _) => Some(&DECODE_UINT4),
         _ => None,
     };
     if let Some(kernel) = halves {
@@ -121,7 +127,7 @@ pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {
 
 /// Rounds stochastically to codes of 8 or 4 bits. A workgroup computes two blocks.
 pub(super) fn quantise(site: &Site, dtype: DType, key: u32) -> Launch<Operand> {
-    let kernel = if dtype == DType::Int8 { &ENCODE_INT8 } else { &ENCODE_INT4 };
+    let kernel = if dtype == DType::Uint8 { &ENCODE_UINT8 } else { &ENCODE_UINT4 };
     let count = site.output().numel();
     let blocks = count.div_ceil(blocks::BLOCK);
     let memory = vec![Operand::Input(0), Operand::Output(0), Operand::Input(1)];

@@ -102,7 +102,7 @@ pub(in crate::kernels) fn reading(kernel: &Kernel, operands: [DType; 2]) -> Kern
         DType::Int8 => kernel.with("B_INT8"),
         DType::Int4 => kernel.with("B_INT4"),
         DType::Nf4 => kernel.with("B_NF4"),
-        DType::F32 | DType::U32 => kernel,
+        DType::F32 | DType::U32 | DType::Uint8 | DType::Uint4 => kernel,
     };
     let kernel = (0..2).fold(kernel.clone(), read);
     match operands.map(DType::name) {

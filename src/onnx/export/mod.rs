@@ -117,7 +117,7 @@ fn too_large(bytes: u64) -> Error {
 fn element_type(dtype: DType) -> i32 {
     match dtype {
         // Of fewer bits they are widened.
-        DType::F32 | DType::Int8 | DType::Int4 | DType::Nf4 => FLOAT,
+        DType::F32 | DType::Int8 | DType::Int4 | DType::Nf4 | DType::Uint8 | DType::Uint4 => FLOAT,
         DType::U32 => INT64,
         DType::F16 => FLOAT16,
         DType::BF16 => BFLOAT16,

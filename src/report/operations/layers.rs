@@ -153,6 +153,7 @@ pub(super) const COMPILER: &[Row] = &[
     row("chain", "", "element-wise operations fused into one kernel", NO, &[]),
     row("mask", "", "one bit for each element where a function passes gradients", NO, &[]),
     row("mask_grad", "", "the gradient by such a mask", NO, &[]),
+    row("quantise", "", "an activation in 8 or 4 bits until its gradient, rounded stochastically", NO, &[]),
     row("sum_squares", "", "`reduce_keep` with `Reduction::SumSquares`, and norms of gradients", YES, &[]),
     row("softmax_grad", "", "gradient of `softmax` and `log_softmax`", NO, &[]),
     row("cross_entropy_grad", "", "gradient of `cross_entropy`", NO, &[]),

@@ -71,6 +71,33 @@ fn activation_precision_table_matches_the_plans() {
 }
 
 #[test]
+fn activation_codes_table_matches_the_plans() {
+    let steps = [
+        ("resnet50", 184, "momentum"),
+        ("mobilenet-v2", 272, "momentum"),
+        ("densenet121", 84, "momentum"),
+        ("unet", 11, "momentum"),
+        ("vgg16", 176, "momentum"),
+        ("gpt2", 8, "adamw"),
+    ];
+    let rows = steps.into_iter().map(|(name, batch, optimizer)| {
+        let precisions = [Precision::F32, Precision::Bf16, Precision::Int8, Precision::Int4];
+        let plans = precisions.map(|precision| {
+            let options = PlanOptions { precision, ..options(optimizer) };
+            (plan(name, batch, None, &options), options.card)
+        });
+        let time = |(plan, card): &(Plan, Card)| plan.wire_times(card).expect("a plan of ours").step_s;
+        let each = plans.iter().map(|(plan, _)| {
+            format!("{} of {}", bytes(report::kept_bytes(plan)), bytes(plan.footprint().total()))
+        });
+        let more = format!("{:+.1} %", 100.0 * (time(&plans[3]) / time(&plans[0]) - 1.0));
+        [format!("{name}, {batch}")].into_iter().chain(each).chain([more]).collect()
+    });
+    let header = ["model, batch", "f32: kept, of all", "bf16", "int8", "int4", "modelled time, int4"];
+    check("docs/precision.md", "codes", &markdown(&strings(&header), rows));
+}
+
+#[test]
 fn weight_precision_table_matches_the_plans() {
     let standard = options("adam8bit");
     let weights = WeightStorage::Bf16(Rounding::Stochastic);
