@@ -18,7 +18,7 @@ use wgrad::reference::Twin;
 
 const BATCH: usize = 12;
 const CLASSES: usize = 5;
-const SIDE: usize = 13;
+const SIDE: usize = 17;
 
 fn step(batch: usize) -> TrainStep {
     let params = Params::new(9);
@@ -102,7 +102,7 @@ fn activation_offload_is_bit_identical() {
         let bare = PlanOptions { rebuild: false, ..options(Offload::ACTIVATIONS) };
         let cases = [
             options(Offload::ACTIVATIONS),
-            options(away(Activations::Most(Bytes(100_000)))),
+            options(away(Activations::Most(Bytes(170_000)))),
             options(away(Activations::Layers(layers))),
             options(everything),
             bare,
@@ -111,6 +111,7 @@ fn activation_offload_is_bit_identical() {
             PlanOptions { recompute: Recompute::Every(2), ..options(everything) },
             PlanOptions { accumulate: 2, ..options(Offload::ACTIVATIONS) },
             PlanOptions { precision: Precision::F16, ..options(Offload::ACTIVATIONS) },
+            PlanOptions { precision: Precision::Int8, ..options(Offload::ACTIVATIONS) },
         ];
         for options in cases {
             let plan = plan(device, &options);

@@ -101,12 +101,14 @@ impl Op {
         }
     }
 
-    /// Whether operand `i`, computed by the forward pass and read by the backward pass, may be stored in 8 or 4 bits. The result is
-    /// linear in it, or a smooth function of slopes about 1 at most, so that an error of the operand is one of the result, and no larger.
+    /// Whether operand `i`, computed by the forward pass and read by the backward pass, may be stored in 8 or 4 bits: the result is
+    /// linear in it, or a function without kinks whose slope is bounded, so that the error of the result is at most proportional. ReLUs and
+    /// clamps are computed again from codes, but their gradients read masks.
     pub fn takes_codes(&self, i: usize) -> bool {
         match self {
-            Self::MatMul { .. } | Self::Conv2dInput { .. } | Self::BatchNorm(_) => true,
+            Self::MatMul { .. } | Self::Conv2dInput { .. } => true,
             Self::Conv2dWeight { .. }
+            | Self::BatchNorm(_)
             | Self::BatchNormGrad { .. }
             | Self::RowNorm { .. }
             | Self::RowNormGrad { .. }
@@ -134,7 +136,8 @@ impl Op {
 fn smooth(f: Unary) -> bool {
     matches!(
         f,
-        Unary::Gelu
+        Unary::Square
+            | Unary::Gelu
             | Unary::GeluTanh
             | Unary::Silu
             | Unary::Sigmoid
