@@ -103,8 +103,8 @@ impl fmt::Display for DType {
 /// gradients, statistics and optimizer state are always `f32`.
 ///
 /// With 8 and 4 bits, an element is the least number of its group of 64 plus a multiple of the group's step, rounded stochastically: its
-/// expected value is the activation, and its error is below a step, 1/255 or 1/15 of the group's range (ActNN, Chen et al. 2021).
-/// So are activations that the backward pass multiplies, normalizes, or evaluates a smooth function of. Others are stored as with
+/// expected value is the activation, and its error is below a step, which is 1/255 or 1/15 of the group's range and of 1/128 of the least
+/// number's magnitude (ActNN, Chen et al. 2021). So are activations that the backward pass multiplies, normalizes, or evaluates a smooth function of. Others are stored as with
 /// [`Precision::Bf16`]: operands of attention and of comparisons. ReLUs and clamps store bit masks, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
