@@ -26,7 +26,7 @@ usage: digits [--epochs N] [--batch N] [--precision P] [--optimizer NAME] [--lr 
 
   --epochs N         passes over the training images (30)
   --batch N          images per step (32)
-  --precision P      f32, f16 or bf16: how activations wait for the backward pass (f32)
+  --precision P      f32, f16, bf16, int8 or int4: how activations wait for the backward pass (f32)
   --optimizer NAME   with its default settings, but for the rate (adamw)
   --lr RATE          learning rate (0.004)
   --adapter NAME     part of an adapter's name; the best one by default
@@ -47,9 +47,9 @@ fn run() -> Result<()> {
     let optimizer = arguments.text("--optimizer").map_or(Ok(own), Optimizer::named)?;
     let optimizer = optimizer.with_learning_rate(arguments.number("--lr", own.learning_rate())?);
     let name = arguments.text("--precision").unwrap_or("f32");
-    let precision = Precision::named(name).ok_or_else(|| {
-        Error::setting("command line", format!("--precision {name}: there are f32, f16 and bf16"))
-    })?;
+    let known = Precision::ALL.map(Precision::name).join(", ");
+    let precision = Precision::named(name)
+        .ok_or_else(|| Error::setting("command line", format!("--precision {name}: there are {known}")))?;
     let start = Instant::now();
     let device = arguments.device(0)?;
     println!("{device}");

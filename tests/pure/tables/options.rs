@@ -1,7 +1,7 @@
 //! The savings of fusion, 16 bits and the host's memory.
 
 use wgrad::Bytes;
-use wgrad::compile::{Activations, Offload, Plan, PlanOptions};
+use wgrad::compile::{Activations, Offload, Plan, PlanOptions, Recompute};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::Class;
 use wgrad::limits::{CARDS, Card, Limits};
@@ -95,6 +95,22 @@ fn activation_codes_table_matches_the_plans() {
     });
     let header = ["model, batch", "f32: kept, of all", "bf16", "int8", "int4", "modelled time, int4"];
     check("docs/precision.md", "codes", &markdown(&strings(&header), rows));
+    let step = |recompute, precision, budget| {
+        let options = PlanOptions { recompute, precision, budget, ..options("momentum") };
+        let plan = plan("resnet50", 184, None, &options);
+        (plan.footprint().total(), plan.wire_times(&options.card).expect("a plan of ours").step_s)
+    };
+    let (_, wide) = step(Recompute::Off, Precision::F32, None);
+    let (total, seconds) = step(Recompute::Auto, Precision::Int4, Some(Bytes(3_000_000_000)));
+    let more = 100.0 * (seconds / wide - 1.0);
+    assert!(more <= 10.0, "{more:.1} % more time");
+    says(
+        "docs/precision.md",
+        &format!(
+            "With `--budget 3GB --recompute auto` as well, resnet50 at 184 images takes {} and {more:.1} % more time",
+            bytes(total)
+        ),
+    );
 }
 
 #[test]
