@@ -1,5 +1,26 @@
 // Weights of 4 and 8 bits: the codes of 128 elements, then a word with the scales of both groups of 64, as bf16. An element is its
-// code's level times its group's scale.
+// code's level times its group's scale. Activations (UINT8, UINT4): the codes, then a word for each group with its least number and
+// its step as bf16. An element is the least number plus its code times the step.
+#if UINT8 || UINT4
+#if UINT8
+const CODE_BITS = 8u;
+#else
+const CODE_BITS = 4u;
+#endif
+const LEVELS = f32((1u << CODE_BITS) - 1u);
+const BLOCK_WORDS = 4u * CODE_BITS + 2u;
+
+// Where the codes of quad i lie, and the least number and the step of its group.
+fn codes_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + i % 32u * CODE_BITS / 8u; }
+fn scales_at(i: u32) -> u32 { return (i / 32u + 1u) * BLOCK_WORDS - 2u + i % 32u / 16u; }
+
+// Of quad i, from its words.
+fn four_of_codes(i: u32, codes: u32, scales: u32) -> vec4<f32> {
+    let own = vec4(codes >> (i % (8u / CODE_BITS) * 16u)) >> (vec4(0u, 1u, 2u, 3u) * CODE_BITS);
+    let levels = vec4<f32>(own & vec4((1u << CODE_BITS) - 1u));
+    return bitcast<f32>(scales << 16u) + levels * bitcast<f32>(scales & 0xffff0000u);
+}
+#else
 #if B_INT8 || INT8
 // Whole numbers from -127 to 127, plus 128.
 const BLOCK_WORDS = 33u;
@@ -57,3 +78,4 @@ fn four_of_codes(i: u32, codes: u32, scales: u32) -> vec4<f32> {
 fn one_of_codes(i: u32, codes: u32, scales: u32) -> f32 {
     return levels_of(codes >> (i % (32u / CODE_BITS) * CODE_BITS)).x * scale_of(i / 4u, scales);
 }
+#endif

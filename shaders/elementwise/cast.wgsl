@@ -4,19 +4,6 @@
 // x [n] -> y [n]; ENCODE: x [n], scalars [9] (graph::StepScalars) -> y [n]
 // grid: PACK, UNPACK and DECODE a thread per eight elements, else per four, folded      overrides: TO_U32
 #import common/grid
-#if UINT8 || UINT4
-// Activations of 8 and 4 bits: the codes of 128 elements, then a word for each of both groups of 64, with its least number and its
-// step as bf16. An element is the least number plus its code times the step.
-#if UINT8
-const CODE_BITS = 8u;
-#else
-const CODE_BITS = 4u;
-#endif
-const LEVELS = f32((1u << CODE_BITS) - 1u);
-const BLOCK_WORDS = 4u * CODE_BITS + 2u;
-fn codes_at(i: u32) -> u32 { return i / 32u * BLOCK_WORDS + i % 32u * CODE_BITS / 8u; }
-fn terms_at(i: u32) -> u32 { return (i / 32u + 1u) * BLOCK_WORDS - 2u + i % 32u / 16u; }
-#endif
 #if PACK || UNPACK || DECODE
 struct Params {
     threads_x: u32,
@@ -25,9 +12,7 @@ struct Params {
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if DECODE
-#if !UINT8 && !UINT4
 #import common/codes
-#endif
 @group(0) @binding(1) var<storage, read_write> x: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
 #else
@@ -66,28 +51,20 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 }
 #elif DECODE
 
-fn four(i: u32) -> vec4<f32> {
-#if UINT8 || UINT4
-    let terms = x[terms_at(i)];
-    let codes = vec4(x[codes_at(i)] >> (i % (8u / CODE_BITS) * 16u)) >> (vec4(0u, 1u, 2u, 3u) * CODE_BITS);
-    let levels = vec4<f32>(codes & vec4((1u << CODE_BITS) - 1u));
-    return bitcast<f32>(terms << 16u) + levels * bitcast<f32>(terms & 0xffff0000u);
-#else
-    return four_of_codes(i, x[codes_at(i)], x[scales_at(i)]);
-#endif
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.eights) {
-        y[2u * i] = four(2u * i);
+        // Both quads are in one group.
+        let scales = x[scales_at(2u * i)];
+        y[2u * i] = four_of_codes(2u * i, x[codes_at(2u * i)], scales);
         if (2u * i + 1u < p.quads) {
-            y[2u * i + 1u] = four(2u * i + 1u);
+            y[2u * i + 1u] = four_of_codes(2u * i + 1u, x[codes_at(2u * i + 1u)], scales);
         }
     }
 }
 #elif ENCODE
+#import common/codes
 #import common/random
 struct Params {
     threads_x: u32,
@@ -163,7 +140,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     workgroupBarrier();
     if (there && i % 2u == 0u) { y[codes_at(i)] = packed | (least[l + 1u] << 16u); }
 #endif
-    if (there && i % 16u == 0u) { y[terms_at(i)] = terms; }
+    if (there && i % 16u == 0u) { y[scales_at(i)] = terms; }
 }
 #else
 override TO_U32: bool = false;

@@ -27,7 +27,7 @@ pub(super) fn rounding(options: &PlanOptions) -> f64 {
         Precision::F32 => 2f64.powi(-22),
         Precision::F16 => 2f64.powi(-11),
         Precision::Bf16 => 2f64.powi(-8),
-        // Of the largest of a group: more of the others.
+        // Levels are shares of a group's range, so that small elements have relative errors above 1/255 and 1/15.
         Precision::Int8 => 2f64.powi(-5),
         Precision::Int4 => 2f64.powi(-1),
     }

@@ -245,18 +245,17 @@ impl TrainStep {
     }
 
     pub(super) fn choices<'a>(&self, options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
-        let storage = options.precision.storage();
+        let precision = options.precision;
         Choices {
             limits,
             training: true,
             fuse: options.fuse,
             rebuild: options.rebuild,
             // An element that is rounded to 0 passes gradients with a mask.
-            bit_masks: options.bit_masks || options.precision.codes().is_some(),
-            storage,
-            codes: options.precision.codes(),
+            bit_masks: options.bit_masks || precision.codes().is_some(),
+            precision,
             // Without a loss scale, small gradients would underflow in `f16`.
-            half_gradients: storage == Some(DType::BF16) || options.loss_scale.is_some(),
+            half_gradients: precision.storage() == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
             pieces: options.parallel.shard == Shard::None && options.optimizer.check_shards().is_ok(),
             half_weights: stores_half(&self.graph, options.weights),
@@ -509,8 +508,7 @@ impl Forward {
             fuse,
             rebuild: false,
             bit_masks: false,
-            storage: None,
-            codes: None,
+            precision: Precision::F32,
             half_gradients: false,
             weights,
             pieces: true,

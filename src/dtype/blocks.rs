@@ -211,7 +211,7 @@ mod tests {
                     [f32::min, f32::max].map(|of| group.iter().copied().reduce(of).expect("some"));
                 let step = f64::from((high - low) * 1.02 + low.abs() / 120.0) / f64::from(dtype.outermost());
                 let mean = sum / f64::from(DRAWS);
-                // Five standard deviations of the mean of so many draws.
+                // The bound is five standard deviations of a mean over `DRAWS` draws.
                 let allowed = 5.0 * 0.5 * step / f64::from(DRAWS).sqrt() + 1e-6 * f64::from(x.abs()) + 1e-37;
                 assert!((mean - f64::from(*x)).abs() <= allowed, "{dtype} {i}: {x} becomes {mean}");
                 let one = f64::from(dtype.stochastic(&elements, |_| u32::MAX)[i]);

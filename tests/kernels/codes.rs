@@ -44,6 +44,10 @@ fn steps(a: &[f32], precision: Precision) -> Vec<f64> {
     a.chunks(GROUP).map(step).collect()
 }
 
+fn gradient_of_b<T>(gradients: impl IntoIterator<Item = (String, T)>) -> T {
+    gradients.into_iter().find(|(name, _)| name.starts_with("b.")).expect("trained").1
+}
+
 fn has_codes(plan: &Plan) {
     let names = kernels(plan);
     let counted = |part: &str| names.iter().filter(|name| name.starts_with(part)).count();
@@ -66,8 +70,7 @@ fn activations_in_codes_match_the_twin() {
                 has_codes(&plan);
                 let (found, wanted) =
                     (gradients_of(device, &plan, &BTreeMap::new()), twin_gradients(&plan, &BTreeMap::new()));
-                let found = found.into_iter().find(|(name, _)| name.starts_with("b.")).expect("trained").1;
-                let wanted = wanted.iter().find(|(name, _)| name.starts_with("b.")).expect("trained").1;
+                let (found, wanted) = (gradient_of_b(found), gradient_of_b(wanted));
                 let (mut others, mut bias) = (0, 0.0);
                 for (i, step) in steps(&a, precision).iter().enumerate() {
                     for at in i * GROUP..a.len().min(i * GROUP + GROUP) {
@@ -105,7 +108,7 @@ fn nan_and_infinities_fill_their_groups() {
                 let plan = step.plan(&options(precision), limits).expect("planned");
                 has_codes(&plan);
                 let found = gradients_of(device, &plan, &BTreeMap::new());
-                let found = found.into_iter().find(|(name, _)| name.starts_with("b.")).expect("trained").1;
+                let found = gradient_of_b(found);
                 for (i, x) in found.iter().enumerate() {
                     assert_eq!(x.is_nan(), i / GROUP == 700 / GROUP, "{stray} at 700: element {i} is {x}");
                 }

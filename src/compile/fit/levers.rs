@@ -1,6 +1,8 @@
 //! The effect of each memory optimization on its own.
 
-use super::{Activations, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of, slowdown};
+use super::{
+    Activations, NARROWER, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of, slowdown,
+};
 use crate::compile::Plan;
 use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use crate::error::Result;
@@ -76,7 +78,10 @@ pub fn levers(
     let lever = |name: &str, plan: &Plan, exact| Lever::of(name, plan, (&asked, &options.card), exact);
     let mut levers = Vec::new();
     let lighter = options.optimizer.lighter();
-    let task = progress::task("ways to save memory", (5 + parts_of(batch).count() + lighter.len()) as u64);
+    let task = progress::task(
+        "ways to save memory",
+        (4 + NARROWER.len() + parts_of(batch).count() + lighter.len()) as u64,
+    );
     for (name, recompute) in [
         ("recompute auto", Recompute::Auto),
         ("recompute policy", Recompute::Policy),
@@ -99,7 +104,7 @@ pub fn levers(
         levers.push(lever(&name, &plan, true));
     }
     if open.precision == Precision::F32 {
-        for precision in [Precision::F16, Precision::Int8, Precision::Int4] {
+        for precision in NARROWER {
             let plan = whole.plan(&PlanOptions { precision, ..open }, limits)?;
             levers.push(lever(&format!("precision {}", precision.name()), &plan, false));
         }

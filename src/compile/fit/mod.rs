@@ -19,6 +19,9 @@ use crate::limits::{Card, Limits};
 use crate::progress;
 use crate::units::Bytes;
 
+/// Precisions that are proposed in place of `f32`, the most exact first.
+const NARROWER: [Precision; 3] = [Precision::F16, Precision::Int8, Precision::Int4];
+
 /// A plan that fits its budget, and the changes made to fit it.
 #[derive(Clone, Debug)]
 pub struct Fitted {

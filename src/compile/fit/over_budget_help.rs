@@ -1,6 +1,6 @@
 //! The help in the error for a plan over its budget: options that would fit.
 
-use super::{Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
+use super::{NARROWER, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
 use crate::dtype::{FrozenStorage, Precision};
 use crate::error::Error;
@@ -27,11 +27,10 @@ impl TrainStep {
         if options.recompute != recompute && fits(PlanOptions { recompute, ..*options }) {
             ways.push("`recompute: Recompute::Auto`".to_owned());
         }
-        for precision in [Precision::F16, Precision::Int8, Precision::Int4] {
-            if options.precision == Precision::F32 && fits(PlanOptions { precision, ..*options }) {
-                ways.push(format!("`precision: Precision::{precision:?}`"));
-                break;
-            }
+        if options.precision == Precision::F32 {
+            let narrower =
+                NARROWER.into_iter().find(|&precision| fits(PlanOptions { precision, ..*options }));
+            ways.extend(narrower.map(|precision| format!("`precision: Precision::{precision:?}`")));
         }
         let offload = Offload { optimizer: true, ..options.offload };
         if options.offload != offload && fits(PlanOptions { offload, ..*options }) {

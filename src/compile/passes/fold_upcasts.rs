@@ -65,7 +65,7 @@ mod tests {
     use super::super::store_weights_half;
     use super::super::tests::differentiated;
     use super::*;
-    use crate::dtype::{Rounding, WeightStorage};
+    use crate::dtype::{Precision, Rounding, WeightStorage};
     use crate::graph::{Class, Init, Mode, Node, Params, Tensor, Trace, Window};
 
     fn names(build: impl FnOnce(&Trace) -> Tensor) -> Vec<String> {
@@ -141,7 +141,7 @@ mod tests {
             x.conv2d(&trace.param(&b), None, window, 1).sum(&[])
         });
         let half =
-            super::super::store_activations(differentiated(graph.expect("valid")), DType::F16, None, false);
+            super::super::store_activations(differentiated(graph.expect("valid")), Precision::F16, false);
         let casts = |graph: &Graph| graph.nodes.iter().filter(|n| n.op == Op::Cast(DType::F32)).count();
         let narrow = |graph: &Graph| {
             let weights = graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv2dWeight { .. }));

@@ -28,7 +28,7 @@ mod store_activations;
 mod store_masks;
 mod store_weights_half;
 
-use crate::dtype::{DType, WeightStorage};
+use crate::dtype::{Precision, WeightStorage};
 use crate::graph::Graph;
 use crate::limits::Limits;
 
@@ -73,11 +73,9 @@ pub(crate) struct Choices<'a> {
     pub rebuild: bool,
     /// Bit masks are stored where the backward pass needs nothing else.
     pub bit_masks: bool,
-    /// Storage type of activations kept for the backward pass, if not `f32`.
-    pub storage: Option<DType>,
-    /// Storage type of 8 or 4 bits, for those of them that may be stored so.
-    pub codes: Option<DType>,
-    /// Whether gradients that wait for a check of all gradients are stored in that type as well.
+    /// Storage of activations kept for the backward pass.
+    pub precision: Precision,
+    /// Whether gradients that wait for a check of all gradients are stored in its 16 bits as well.
     pub half_gradients: bool,
     /// Storage type of large weights.
     pub weights: WeightStorage,
@@ -112,7 +110,7 @@ impl When {
             Self::FuseTraining => choices.fuse && choices.training,
             Self::Rebuild => choices.rebuild,
             Self::BitMasks => choices.bit_masks,
-            Self::NarrowActivations => choices.storage.is_some(),
+            Self::NarrowActivations => choices.precision != Precision::F32,
             Self::HalfWeights => choices.half_weights,
             Self::OffloadOptimizer => choices.offload.is_some(),
         }
@@ -176,12 +174,13 @@ const AFTER: [Pass; 17] = [
     }),
     pass("fuse_concat_into_conv", When::Fuse, true, |graph, _| fuse_concat_into_conv(graph)),
     pass("recompute_cheap", When::Rebuild, true, |graph, choices| {
-        recompute_cheap(graph, choices.codes.is_some())
+        recompute_cheap(graph, choices.precision.codes().is_some())
     }),
-    pass("store_masks", When::BitMasks, true, |graph, choices| store_masks(graph, choices.codes.is_some())),
-    pass("store_activations", When::NarrowActivations, false, |graph, choices| match choices.storage {
-        Some(dtype) => store_activations(graph, dtype, choices.codes, choices.half_gradients),
-        None => graph,
+    pass("store_masks", When::BitMasks, true, |graph, choices| {
+        store_masks(graph, choices.precision.codes().is_some())
+    }),
+    pass("store_activations", When::NarrowActivations, false, |graph, choices| {
+        store_activations(graph, choices.precision, choices.half_gradients)
     }),
     pass("store_weights_half", When::HalfWeights, false, |graph, choices| {
         store_weights_half(graph, choices.weights)

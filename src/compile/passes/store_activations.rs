@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::is_small_vector;
-use crate::dtype::{DType, SMALLEST_HALF};
+use crate::dtype::{DType, Precision, SMALLEST_HALF};
 use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
 /// Gradients with fewer elements stay in 32 bits. Each is stored by a dispatch, and read by an update of its own; at most
@@ -28,16 +28,12 @@ fn looks_at_gradients(node: &Node) -> bool {
     node.phase == Phase::Update && matches!(node.op, Op::NotFinite | Op::Reduce { .. })
 }
 
-/// Stores as `dtype`, or where possible as `codes`, the forward results that the backward half reads and, with `gradients`,
-/// as `dtype` the gradients that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy,
+/// Stores the forward results that the backward half reads as `precision` says and, with `gradients`, in its 16 bits the
+/// gradients that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy,
 /// so that only the packed copy is alive between readers. Values that the host may read after the step,
 /// statistics, integers and small tensors are unchanged.
-pub(crate) fn store_activations(
-    mut graph: Graph,
-    dtype: DType,
-    codes: Option<DType>,
-    gradients: bool,
-) -> Graph {
+pub(crate) fn store_activations(mut graph: Graph, precision: Precision, gradients: bool) -> Graph {
+    let (Some(dtype), codes) = (precision.storage(), precision.codes()) else { return graph };
     let nodes = std::mem::take(&mut graph.nodes);
     let packs = Packs::of(&graph, &nodes, codes.is_some(), gradients);
     let mut rewrite = Rewrite {
@@ -151,12 +147,13 @@ impl Packs {
             }
         }
         graph.outputs.iter().for_each(|(_, id)| fits[root[id.index()].index()] = false);
-        let kept = kept(graph, nodes, &root);
+        let kept = strictest(graph, nodes, &root, Op::kept);
         (0..count).filter(|&i| kept[i] == Kept::Exact).for_each(|i| fits[i] = false);
         let waits = |i: usize| needed[i] && (made[i] == Phase::Forward || looked_at[i]);
         let packed: Vec<bool> = (0..count).map(|i| fits[i] && waits(i)).collect();
-        let mut coded = if codes { take_codes(graph, nodes, &root) } else { vec![false; count] };
-        (0..count).for_each(|i| coded[i] &= packed[i] && made[i] == Phase::Forward);
+        let refused = strictest(graph, nodes, &root, |op, i| !op.takes_codes(i));
+        let coded: Vec<bool> =
+            (0..count).map(|i| codes && packed[i] && !refused[i] && made[i] == Phase::Forward).collect();
         let consistent: Vec<bool> = (0..count)
             .map(|i| packed[i] && !coded[i] && kept[i] == Kept::Consistent && made[i] == Phase::Forward)
             .collect();
@@ -177,33 +174,24 @@ impl Packs {
     }
 }
 
-/// The precision that the backward half needs of each value. A recomputed value needs operands of its own
-/// precision.
-fn kept(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<Kept> {
-    let mut kept = vec![Kept::Rounded; graph.values.len()];
+/// The most that any operation after the forward pass asks of each value: what `of` returns for an operand. Of what a recomputed
+/// value is computed from, as much is asked as of that value.
+fn strictest<T: Copy + Default + Ord>(
+    graph: &Graph,
+    nodes: &[Node],
+    root: &[ValueId],
+    of: impl Fn(&Op, usize) -> T,
+) -> Vec<T> {
+    let mut asked = vec![T::default(); graph.values.len()];
     for node in nodes.iter().rev().filter(|node| node.phase != Phase::Forward) {
         let again = node.outputs.iter().filter(|id| graph.value(**id).again);
-        let asked = again.map(|id| kept[root[id.index()].index()]).max().unwrap_or(Kept::Rounded);
+        let result = again.map(|id| asked[root[id.index()].index()]).max().unwrap_or_default();
         for (i, id) in node.inputs.iter().enumerate() {
-            let of = root[id.index()].index();
-            kept[of] = kept[of].max(node.op.kept(i)).max(asked);
+            let one = &mut asked[root[id.index()].index()];
+            *one = (*one).max(of(&node.op, i)).max(result);
         }
     }
-    kept
-}
-
-/// Whether every operation after the forward pass that reads a value takes codes, and where it recomputes a value, every reader
-/// of that as well.
-fn take_codes(graph: &Graph, nodes: &[Node], root: &[ValueId]) -> Vec<bool> {
-    let mut take = vec![true; graph.values.len()];
-    for node in nodes.iter().rev().filter(|node| node.phase != Phase::Forward) {
-        let mut again = node.outputs.iter().filter(|id| graph.value(**id).again);
-        let all = again.all(|id| take[root[id.index()].index()]);
-        for (i, id) in node.inputs.iter().enumerate() {
-            take[root[id.index()].index()] &= all && node.op.takes_codes(i);
-        }
-    }
-    take
+    asked
 }
 
 /// Whether a node reads a value, computed in phase `made`, after the wait.
@@ -314,7 +302,7 @@ mod tests {
 
     #[test]
     fn saved_activations_are_packed_once_and_widened_for_each_reader() {
-        let graph = store_activations(graph(16), DType::F16, None, false);
+        let graph = store_activations(graph(16), Precision::F16, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
         assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
@@ -338,7 +326,7 @@ mod tests {
             let loss = graph.outputs[0].1;
             let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
             Optimizer::default().append(&trace, gradients, clip).expect("valid");
-            let graph = store_activations(trace.finish().expect("valid"), DType::BF16, None, true);
+            let graph = store_activations(trace.finish().expect("valid"), Precision::Bf16, true);
             let packed =
                 |node: &&Node| matches!(node.op, Op::Cast(DType::BF16)) && node.phase == Phase::Backward;
             trained.push(graph.nodes.iter().filter(packed).count());
@@ -351,9 +339,6 @@ mod tests {
     #[test]
     fn small_tensors_are_not_packed() {
         let before = graph(15);
-        assert_eq!(
-            store_activations(before.clone(), DType::BF16, None, false).nodes.len(),
-            before.nodes.len()
-        );
+        assert_eq!(store_activations(before.clone(), Precision::Bf16, false).nodes.len(), before.nodes.len());
     }
 }

@@ -1,5 +1,5 @@
-//! Stores one bit per element where the backward pass reads a forward result to know where a ReLU passed gradients, and for
-//! nothing else; or for other things as well, if these read it in codes. Gradients are bitwise identical to those by the stored result.
+//! Stores one bit per element where the backward pass reads a forward result to know where a ReLU passed gradients: in place of a
+//! result that nothing else reads, or beside the codes of one. Gradients are bitwise identical to those by the stored result.
 
 use std::collections::BTreeMap;
 

@@ -3,10 +3,11 @@
 use super::{Binary, Op, Reduction, Results, Unary};
 
 /// Whether an operand may be stored in 16 bits between the forward and the backward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kept {
     /// It may be rounded: the result is a smooth function of it, evaluated at most half a unit in the last
     /// place away.
+    #[default]
     Rounded,
     /// It may be rounded if the forward pass reads the rounded value too: the operation compares the operand,
     /// its exponential, or its distance from a mean, with another result of the forward pass.
