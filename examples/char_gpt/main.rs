@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use support::Arguments;
 use support::tasks::{self, Description, Prepared, TEXT_EPOCHS, TextOptions};
-use wgrad::compile::{Forward, Parallel, PlanOptions, Shard};
+use wgrad::compile::{Forward, Parallel, PlanOptions, Shard, Shares};
 use wgrad::data::Characters;
-use wgrad::exec::{ProgramId, Sampling, Session, read_notes};
+use wgrad::exec::{ProgramId, Sampling, Session, read_notes, shares_by_memory};
 use wgrad::graph::Params;
 use wgrad::models::{Gpt, GptConfig};
 use wgrad::train::{Callback, Checkpoint, Epoch, Trainer};
@@ -34,6 +34,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE] [--folde
   --batch N          windows of text in a step (4)
   --parts N          micro-batches that they are cut into; as many as ranks by default
   --shard WAY        what each rank keeps a part of: none, optimizer or parameters (none)
+  --shares LIST      micro-batches of each rank: even; 3,1; by memory, 24GB,8GB; auto, by that of the adapters (even)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
   --heads N          attention heads in a block (4)
@@ -124,16 +125,20 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
     };
     let (total, per_epoch) = (options.total(), options.total() / TEXT_EPOCHS);
     let params = Params::new(options.seed);
-    let rank = support::rank()?;
+    let mut rank = support::rank()?;
+    let device = arguments.device(rank.as_ref().map_or(0, |rank| rank.local))?;
     let parallel = rank
         .as_ref()
         .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
     let shard = Shard::named(arguments.text("--shard").unwrap_or("none"))?;
-    let parallel = Parallel { shard, ..parallel };
     let accumulate = arguments.number("--parts", parallel.ranks)?;
+    let shares = match (arguments.text("--shares").unwrap_or("even"), &mut rank) {
+        ("auto", Some(rank)) => shares_by_memory(&mut *rank.transport, (&device, None), accumulate)?,
+        (listed, _) => Shares::named(listed, accumulate)?,
+    };
+    let parallel = Parallel { shard, shares, ..parallel };
     let plan = PlanOptions { accumulate, parallel, ..PlanOptions::default() };
     let prepared = tasks::text(&params, &description.config, &all, (&options, plan))?;
-    let device = arguments.device(rank.as_ref().map_or(0, |rank| rank.local))?;
     let (prints, sharded) = (parallel.rank == 0, shard == Shard::Parameters);
     if prints {
         let (all, different, parameters) = (all.len(), characters.len(), params.count());

@@ -37,6 +37,7 @@ _SETTINGS = {
     "accumulate": int,
     "ranks": int,
     "shard": str,
+    "shares": str,
     "offload": str,
     "card": str,
     "clip_norm": float,

@@ -101,12 +101,14 @@ impl Case<'_> {
         one: &Outcome,
     ) -> Result<Difference> {
         let run = |(rank, transport): (u32, LocalTransport)| {
-            let plan = network.step.plan(&settings.of_rank(rank), &settings.limits)?;
-            of_device(self.device, &plan, network, steps, None, Some(Box::new(transport)))
+            let options = settings.of_rank(rank);
+            let plan = network.step.plan(&options, &settings.limits)?;
+            let own = options.parallel.parts(options.accumulate);
+            of_device(self.device, &plan, network, steps, None, Some((Box::new(transport), own)))
         };
         let run = &run;
         let all: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-            let ranks = (0..).zip(local(settings.options.accumulate, PATIENCE));
+            let ranks = (0..).zip(local(settings.parallel.ranks, PATIENCE));
             let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
             let ended = |_| Err(Error::Internal("a rank panicked".to_owned()));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
@@ -272,7 +274,8 @@ fn owned((name, data): (&String, &Vec<f64>)) -> (String, Vec<f64>) {
 #[cfg(not(target_family = "wasm"))]
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Returns the results of `steps` steps of a plan on the device, as one rank of several if there is a transport.
+/// Returns the results of `steps` steps of a plan on the device, as one rank of several if there is a transport, with
+/// the parts of the batch that this rank computes.
 #[maybe_async]
 async fn of_device(
     device: &Device,
@@ -280,17 +283,18 @@ async fn of_device(
     network: &Network,
     steps: u64,
     injection: Option<&Injection>,
-    transport: Option<Box<dyn Transport>>,
+    rank: Option<(Box<dyn Transport>, Vec<u32>)>,
 ) -> Result<Outcome> {
     let graph = plan.graph();
     let mut session = Session::with_plans(device, &[plan], Debug { poison: true }).await?;
     session.set_accept_non_finite(true);
-    if let Some(transport) = transport {
-        session.set_transport(transport).await?;
-    }
-    // The parts of the batch that this rank computes.
-    let own = parts(plan, network);
-    let own = plan.parallel.parts(own as u32 * plan.parallel.ranks);
+    let own = match rank {
+        Some((transport, own)) => {
+            session.set_transport(transport).await?;
+            own
+        }
+        None => (0..parts(plan, network) as u32).collect(),
+    };
     for (name, data) in &network.feeds {
         let Some((_, value)) = graph.inputs().find(|(_, value)| value.name == *name) else { continue };
         match data {

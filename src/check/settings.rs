@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::dice::Dice;
 use super::network::{Network, PARTS};
-use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute, Shard};
+use crate::compile::{Activations, Offload, Parallel, PlanOptions, Recompute, Shard, Shares};
 use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::{LossScale, Piece};
 use crate::limits::{AdapterClass, Limits};
@@ -25,8 +25,8 @@ const SMALL_BINDING: u64 = 64 << 20;
 pub(super) struct Settings {
     pub options: PlanOptions,
     pub limits: Limits,
-    /// What ranks keep a part of, where the optimizer allows it.
-    pub shard: Shard,
+    /// Ranks that compute the parts of the batch: with a part each, or with shares of their own.
+    pub parallel: Parallel,
 }
 
 impl Settings {
@@ -77,7 +77,15 @@ impl Settings {
         let shards = options.optimizer.check_shards().is_ok();
         let shard = dice.of(&[Shard::None, Shard::Optimizer, Shard::Parameters]);
         let shard = if shards { shard } else { Shard::None };
-        Self { options, limits, shard }
+        // Buckets so small that there are several.
+        let parallel = Parallel { shard, bucket: Bytes(256), ..Parallel::of(0, options.accumulate) };
+        let uneven = options.accumulate == PARTS as u32 && shard != Shard::Parameters && dice.one_in(2);
+        let shares = dice.of(&[[2, 1], [1, 2]]);
+        let parallel = match Shares::of(&shares).ok().filter(|_| uneven) {
+            Some(shares) => Parallel { ranks: 2, shares, ..parallel },
+            None => parallel,
+        };
+        Self { options, limits, parallel }
     }
 
     /// Makes bindings so small that the largest tensors must be split, if they can be and no operation draws at
@@ -106,11 +114,9 @@ impl Settings {
         }
     }
 
-    /// Returns the options of one of as many ranks as the batch has parts, with buckets so small that there are several.
+    /// Returns the options of one of the ranks.
     pub(super) fn of_rank(&self, rank: u32) -> PlanOptions {
-        let parallel =
-            Parallel { shard: self.shard, bucket: Bytes(256), ..Parallel::of(rank, self.options.accumulate) };
-        PlanOptions { parallel, ..self.options }
+        PlanOptions { parallel: Parallel { rank, ..self.parallel }, ..self.options }
     }
 
     /// Names the optimizer, the options that are not the default, and the class of the kernels.
@@ -132,7 +138,8 @@ impl Settings {
         add(own.weights != default.weights, format!("weights {:?}", own.weights));
         add(own.recompute != default.recompute, format!("recompute {:?}", own.recompute));
         add(own.accumulate > 1, format!("accumulate {}", own.accumulate));
-        add(own.accumulate > 1 && self.shard != Shard::None, "sharded".to_owned());
+        add(own.accumulate > 1 && self.parallel.shard != Shard::None, "sharded".to_owned());
+        add(!self.parallel.shares.is_even(), format!("shares {}", self.parallel.shares));
         add(own.offload != default.offload, format!("{:?}", own.offload));
         add(own.loss_scale.is_some(), format!("{:?}", own.loss_scale));
         add(true, format!("kernels of {:?}", self.limits.class));

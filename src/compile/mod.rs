@@ -15,6 +15,7 @@ mod peak;
 mod plan;
 mod recompute;
 mod schedule;
+mod shares;
 mod step;
 mod storage;
 
@@ -35,6 +36,7 @@ pub use peak::Peak;
 pub use plan::Plan;
 use plan::Settings;
 pub use recompute::{Recompute, Work};
+pub use shares::Shares;
 pub use step::{Forward, Savings, TrainStep};
 pub use storage::{Activations, Footprint, Offload};
 #[cfg(not(feature = "internals"))]

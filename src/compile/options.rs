@@ -90,7 +90,8 @@ impl PlanOptions {
     /// Returns the options with as much sharded; `None` if it is, or if there is nothing to shard.
     pub(super) fn sharded(&self, shard: Shard) -> Option<Self> {
         let more = self.parallel.ranks > 1 && shard > self.parallel.shard;
-        let able = more && self.optimizer.check_shards().is_ok();
+        let gathers = shard == Shard::Parameters && !self.parallel.shares.is_even();
+        let able = more && !gathers && self.optimizer.check_shards().is_ok();
         able.then_some(Self { parallel: Parallel { shard, ..self.parallel }, ..*self })
     }
 

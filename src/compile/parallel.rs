@@ -1,6 +1,6 @@
 //! Data parallelism: which parts of a batch a rank computes.
 
-use super::Plan;
+use super::{Plan, Shares};
 use crate::error::{Error, Result};
 use crate::graph::Exchange;
 use crate::limits::Card;
@@ -46,7 +46,8 @@ impl Shard {
 }
 
 /// Data parallelism over several devices. Each rank has its own device and its own plan, and computes every
-/// `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part `rank` on. A rank's
+/// `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part `rank` on, or its
+/// [share](Parallel::shares) of them. A rank's
 /// step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
 /// those of one device with the same `accumulate` bit for bit, if all devices are of the same kind:
 /// gradients of the parts are added in the order of the parts.
@@ -60,10 +61,13 @@ impl Shard {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parallel {
-    /// Number of devices. It divides `accumulate`.
+    /// Number of devices. It divides `accumulate`, unless they have shares of their own.
     pub ranks: u32,
     /// Number of this device, from 0 on.
     pub rank: u32,
+    /// How many parts each device computes. Those with different shares may be of different kinds, whose results then
+    /// differ from those of one device by rounding.
+    pub shares: Shares,
     /// What each device keeps a part of.
     pub shard: Shard,
     /// Gradients are exchanged as soon as this many bytes of them are there, or the last one.
@@ -82,26 +86,45 @@ impl Default for Parallel {
 impl Parallel {
     /// Device `rank` of `ranks`, with buckets of 25 MiB, as PyTorch's, on a wire of 25 GB/s: 200 Gb/s InfiniBand.
     pub const fn of(rank: u32, ranks: u32) -> Self {
-        Self { ranks, rank, shard: Shard::None, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
+        let shares = Shares::EVEN;
+        Self { ranks, rank, shares, shard: Shard::None, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
     }
 
     /// The parts that this rank computes, of `parts` in all.
+    ///
+    /// They are dealt in rounds: in each, the ranks that have parts left to compute have one, in their order.
     pub fn parts(&self, parts: u32) -> Vec<u32> {
-        (self.rank..parts).step_by(self.ranks.max(1) as usize).collect()
+        if self.shares.is_even() {
+            return (self.rank..parts).step_by(self.ranks.max(1) as usize).collect();
+        }
+        // Shares that do not divide the parts are of no plan.
+        let counts = self.shares.counts(self.ranks, parts).unwrap_or_default();
+        let rounds = counts.iter().copied().max().unwrap_or(0);
+        let dealt =
+            (0..rounds).flat_map(|round| (0..).zip(&counts).filter(move |(_, count)| **count > round));
+        (0..).zip(dealt).filter(|(_, (rank, _))| *rank == self.rank).map(|(part, _)| part).collect()
     }
 
     /// The number of parts of each rank.
     ///
     /// # Errors
-    /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or if `rank` is not below `ranks`.
-    pub(super) fn share(&self, parts: u32) -> Result<u32> {
-        let Self { ranks, rank, .. } = *self;
+    /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or not to be cut into the shares, or if `rank` is not
+    /// below `ranks`.
+    pub(super) fn counts(&self, parts: u32) -> Result<Vec<u32>> {
+        let Self { ranks, rank, shares, shard, .. } = *self;
         if ranks == 0 || rank >= ranks {
             let message = format!("rank {rank} of {ranks}: ranks are numbered from 0 to their number less 1");
             return Err(Error::setting("parallel.rank", message));
         }
-        if parts.is_multiple_of(ranks) {
-            return Ok(parts / ranks);
+        if !shares.is_even() && shard == Shard::Parameters {
+            let message = format!(
+                "shares {shares} with sharded parameters: all ranks gather parameters for each of their parts; shard the \
+                 optimizer's state alone, or compute as many parts on each"
+            );
+            return Err(Error::setting("parallel.shares", message));
+        }
+        if !shares.is_even() || parts.is_multiple_of(ranks) {
+            return shares.counts(ranks, parts);
         }
         let message = format!(
             "{ranks} ranks, accumulate {parts}: each rank computes the same number of parts; set `accumulate` to a multiple \
@@ -113,9 +136,10 @@ impl Parallel {
 }
 
 impl Plan {
-    /// Returns the bytes that a step sends to other ranks, which are those that it receives.
+    /// Returns the bytes that a step sends to other ranks, which are those that it receives if all have as many parts.
     pub fn wire_bytes(&self) -> u64 {
-        self.graph().exchanges.iter().map(|exchange| 4 * exchange.wired()).sum()
+        let sent = |exchange: &Exchange| 4 * exchange.wired(self.parallel.rank)[0];
+        self.graph().exchanges.iter().map(sent).sum()
     }
 
     /// Returns the modelled times of a step on a card. A step copies to and from host memory at the card's rate between
@@ -127,7 +151,9 @@ impl Plan {
     pub fn wire_times(&self, card: &Card) -> Result<WireTimes> {
         let launches = self.launches(card)?;
         let program = &self.program;
-        let wire_s = |exchange: &Exchange| 4.0 * exchange.wired() as f64 / self.parallel.wire_bytes_per_s;
+        let Parallel { rank, wire_bytes_per_s, .. } = self.parallel;
+        let words = |exchange: &Exchange| exchange.wired(rank).into_iter().fold(0, u64::max);
+        let wire_s = |exchange: &Exchange| 4.0 * words(exchange) as f64 / wire_bytes_per_s;
         let mut arrives = vec![0.0; self.graph().exchanges.len()];
         let (mut times, mut now, mut wire_free, mut next) = (WireTimes::default(), 0.0f64, 0.0f64, 0);
         for (i, transfer) in program.transfers.iter().enumerate() {

@@ -289,18 +289,21 @@ impl TrainStep {
             options.optimizer.check_shards()?;
         }
         let norm = graph.gradient_outputs.iter().any(|(_, of)| *of == GradientOf::Norm);
+        let counts = parallel.counts(total)?;
         let parts = Parts {
             total,
-            own: parallel.share(total)?,
+            own: counts[parallel.rank as usize],
+            counts,
             parallel,
             whole_gradients: norm || options.clip != Clip::Off,
             weights: options.weights,
         };
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
+        // With shares of their own the ranks read parameters for the last time at different exchanges.
+        let late = parts.whole_gradients || options.loss_scale.is_some() || !parallel.shares.is_even();
         let (trace, gradients, shared) = accumulated(trace, gradients, parts)?;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
-        let late = parts.whole_gradients || options.loss_scale.is_some();
         passes::share_updates(&mut graph, &shared, parallel, late);
         passes::order_exchanges(&mut graph);
         // What widens and fuses weights has been decided: they are gathered as they are stored.
@@ -346,7 +349,7 @@ fn accumulated(
     gradients: Gradients,
     parts: Parts,
 ) -> Result<(Trace, Gradients, Vec<SharedBucket>)> {
-    let Parts { total, own, .. } = parts;
+    let Parts { total, own, parallel, .. } = parts;
     if total == 1 {
         return Ok((trace, gradients, Vec::new()));
     }
@@ -359,7 +362,7 @@ fn accumulated(
         return Err(Error::setting("accumulate", message));
     }
     let is_single = |(_, gradient): &&(ValueId, Tensor)| gradient.dtype() == DType::F32;
-    if parts.parallel.ranks > 1
+    if parallel.ranks > 1
         && let Some((param, gradient)) = gradients.pairs.iter().find(|pair| !is_single(pair))
     {
         let (name, dtype) = (trace.name_of(*param), gradient.dtype());
@@ -378,7 +381,7 @@ fn accumulated(
     let whole: Vec<_> = whole.collect();
     let Accumulated { graph, sums, read: wholes, shared } =
         passes::accumulate(trace.finish()?, [&pairs, &whole], parts);
-    let rank = parts.parallel.rank;
+    let rank = parallel.rank;
     let shares = shared.iter().flat_map(|bucket| bucket.shares(&graph, rank)).collect();
     let trace = Trace::over(graph, Mode::Train);
     let pairs = sums.into_iter().map(|(param, sum)| (param, trace.tensor(sum))).collect();

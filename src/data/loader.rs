@@ -76,6 +76,12 @@ impl Loader {
         self.parts.as_ref().map_or(samples, |(parts, count)| samples / count * parts.len())
     }
 
+    /// Returns the samples of a batch of which `read` are read.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn whole_of(&self, read: usize) -> usize {
+        self.parts.as_ref().map_or(read, |(parts, count)| read / parts.len().max(1) * count)
+    }
+
     /// Returns the seed of the order of the samples; `None` if they are not shuffled.
     pub fn seed(&self) -> Option<u64> {
         self.shuffle

@@ -56,7 +56,7 @@ pub use profile::{KernelSpan, KernelTotal, Profile};
 pub use ranks::MpiTransport;
 pub use ranks::Transport;
 #[cfg(not(target_family = "wasm"))]
-pub use ranks::{LocalTransport, local, mpi_processes};
+pub use ranks::{LocalTransport, local, mpi_processes, shares_by_memory};
 pub use refit::{OnOom, Planner, Refit};
 pub use sampling::Sampling;
 pub use session::{Debug, ProgramId, Session};

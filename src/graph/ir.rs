@@ -225,6 +225,8 @@ pub struct Exchange {
     pub ranks: u32,
     /// 32-bit words of one share.
     pub share: u64,
+    /// Of the first 64 ranks, a bit for each that has nothing to send.
+    pub silent: u64,
     /// Exchanges of the same kind and number use the same host memory, one after another.
     pub buffer: u32,
 }
@@ -261,9 +263,16 @@ impl Exchange {
         self.share * u64::from(self.ranks)
     }
 
-    /// Returns the words that leave a rank.
-    pub fn wired(&self) -> u64 {
-        self.share * u64::from(self.ranks - 1)
+    /// Whether a rank has something to send.
+    pub fn sends(&self, rank: u32) -> bool {
+        rank >= u64::BITS || self.silent >> rank & 1 == 0
+    }
+
+    /// Returns the words that leave a rank, and those that reach it.
+    pub fn wired(&self, rank: u32) -> [u64; 2] {
+        let others = u64::from(self.ranks - 1);
+        let senders = u64::from(self.ranks - self.silent.count_ones()) - u64::from(self.sends(rank));
+        [if self.sends(rank) { self.share * others } else { 0 }, self.share * senders]
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan and what `wgrad plan` says about it: savings, and how it compares with a budget.
 
 use super::{Estimate, LargestBatch, kept, kept_bytes, tensors};
-use crate::compile::{self, Lever, Plan, PlanOptions, Recompute, Savings, TrainStep};
+use crate::compile::{self, Lever, Parallel, Plan, PlanOptions, Recompute, Savings, TrainStep};
 use crate::error::{Error, Result};
 use crate::graph::LoraConfig;
 use crate::json::Json;
@@ -22,6 +22,45 @@ pub struct Answer {
     /// A lower bound on the part of the step's time that recomputation takes within the budget, by
     /// [`TrainStep::least_recomputation`], if [`Recompute::Auto`] chose a plan that fits.
     pub least_recomputed: Option<f64>,
+    /// The plans of all ranks, by their numbers, if these have [shares](crate::compile::Shares) of their own.
+    pub ranks: Vec<RankPlan>,
+}
+
+/// One rank's plan, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankPlan {
+    /// Number of parts of the batch that it computes.
+    pub parts: u32,
+    /// Bytes that its session creates on the device.
+    pub bytes: u64,
+    /// Bytes that it sends in each step.
+    pub sent: u64,
+    /// Modelled time of its step, in seconds, less what it waits for ranks with more parts.
+    pub step_s: f64,
+}
+
+impl RankPlan {
+    /// Plans the step of each rank, if they have shares of their own.
+    fn of_all(step: &TrainStep, options: &PlanOptions, limits: &Limits) -> Result<Vec<Self>> {
+        let ranks = if options.parallel.shares.is_even() { 0 } else { options.parallel.ranks };
+        let of = |rank: u32| {
+            let parallel = Parallel { rank, ..options.parallel };
+            let plan = step.plan_over_budget(&PlanOptions { parallel, ..*options }, limits)?;
+            let parts = parallel.parts(options.accumulate).len() as u32;
+            let step_s = plan.wire_times(&options.card)?.step_s;
+            Ok(Self { parts, bytes: plan.footprint().total(), sent: plan.wire_bytes(), step_s })
+        };
+        (0..ranks).map(of).collect()
+    }
+
+    fn json(&self) -> Json {
+        Json::object([
+            ("parts", Json::from(u64::from(self.parts))),
+            ("rank_bytes", self.bytes.into()),
+            ("wire_bytes", self.sent.into()),
+            ("rank_step_seconds", self.step_s.into()),
+        ])
+    }
 }
 
 /// A plan's memory compared with its budget.
@@ -116,7 +155,15 @@ impl Answer {
         let savings = step.savings(options, limits)?;
         let Some(budget) = options.budget else {
             let plan = step.plan(options, limits)?;
-            return Ok(Self { plan, savings, changes: Vec::new(), fitting: None, least_recomputed: None });
+            let ranks = RankPlan::of_all(step, options, limits)?;
+            return Ok(Self {
+                plan,
+                savings,
+                changes: Vec::new(),
+                fitting: None,
+                least_recomputed: None,
+                ranks,
+            });
         };
         // Copies of a step share what was searched for it.
         let trace = trace
@@ -133,9 +180,14 @@ impl Answer {
                 Err(error) => Err(error),
             }
         };
-        let (plan, changes) = match if fit { fitted()? } else { None } {
-            Some(fitted) => (fitted.plan, fitted.changes),
-            None => (step.plan_over_budget(options, limits)?, Vec::new()),
+        let (plan, changes, planned) = match if fit { fitted()? } else { None } {
+            Some(fitted) => (fitted.plan, fitted.changes, fitted.options),
+            None => (step.plan_over_budget(options, limits)?, Vec::new(), *options),
+        };
+        // Accumulation in more parts, which `fit` may choose, makes other parts of the batch.
+        let ranks = match planned.accumulate == options.accumulate {
+            true => RankPlan::of_all(step, &planned, limits)?,
+            false => Vec::new(),
         };
         let fits = plan.footprint().total() <= budget.0;
         let (mut levers, mut cheapest) = (Vec::new(), None);
@@ -150,7 +202,7 @@ impl Answer {
         let bounded = fits && changes.is_empty() && options.recompute == Recompute::Auto;
         let least = if bounded { step.least_recomputation(options, limits)? } else { None };
         let least_recomputed = least.map(|seconds| seconds / plan.work.step_s);
-        let answer = Self { plan, savings, changes, fitting, least_recomputed };
+        let answer = Self { plan, savings, changes, fitting, least_recomputed, ranks };
         match trace {
             Some(trace) if options.recompute != Recompute::Auto => {
                 answer.with_max_batch(Some(trace), options, limits)
@@ -240,6 +292,7 @@ impl Answer {
             ("accumulate", u64::from(options.accumulate).into()),
             ("ranks", u64::from(options.parallel.ranks).into()),
             ("shard", options.parallel.shard.name().into()),
+            ("shares", options.parallel.shares.to_string().into()),
             ("changes", Json::list(self.changes.iter().map(String::as_str))),
         ]
     }
@@ -341,6 +394,7 @@ impl Answer {
             ("exposed_seconds", times.exposed_s.into()),
             ("exposed_fraction", times.exposed_fraction().into()),
             ("rank_step_seconds", times.step_s.into()),
+            ("ranks_planned", Json::list(self.ranks.iter().map(RankPlan::json))),
         ]
     }
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{Answer, Asked, Panel, page, page_data};
-use crate::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, TrainStep};
+use crate::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, Shares, TrainStep};
 use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{LoraConfig, LossScale, ParamGroup, Params};
@@ -53,6 +53,7 @@ pub struct Request {
     max_batch: bool,
     max_seq: bool,
     accumulate: Option<u32>,
+    shares: String,
     /// The options whose value says all; others are completed by [`Request::options`].
     options: PlanOptions,
 }
@@ -81,13 +82,14 @@ impl Default for Request {
             max_batch: false,
             max_seq: false,
             accumulate: None,
+            shares: "even".to_owned(),
             options: PlanOptions { optimizer: Adam::default().into(), ..PlanOptions::default() },
         }
     }
 }
 
 /// The settings of [`Request::set`].
-const SETTINGS: [&str; 29] = [
+const SETTINGS: [&str; 30] = [
     "accumulate",
     "batch",
     "bit_masks",
@@ -115,6 +117,7 @@ const SETTINGS: [&str; 29] = [
     "recompute",
     "seq",
     "shard",
+    "shares",
     "stochastic_rounding",
     "weights",
 ];
@@ -193,6 +196,7 @@ impl Request {
             "accumulate" => self.accumulate = Some(parsed(name, value, "a number of parts")?),
             "ranks" => options.parallel.ranks = parsed(name, value, "a number of devices")?,
             "shard" => options.parallel.shard = Shard::named(value)?,
+            "shares" => self.shares = value.to_owned(),
             "clip_norm" => options.clip = Clip::Norm(parsed(name, value, "a number")?),
             "loss_scale" => options.loss_scale = flag(name, value)?.then(LossScale::default),
             "card" => {
@@ -263,8 +267,9 @@ impl Request {
         let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
         let weights = WeightStorage::named(&self.weights, rounding).unwrap_or_default();
         let ranks = self.options.parallel.ranks;
-        let parallel = Parallel { shard: self.options.parallel.shard, ..Parallel::of(0, ranks) };
         let accumulate = self.accumulate.unwrap_or(ranks);
+        let (shard, shares) = (self.options.parallel.shard, Shares::named(&self.shares, accumulate)?);
+        let parallel = Parallel { shard, shares, ..Parallel::of(0, ranks) };
         Ok(PlanOptions { weights, parallel, accumulate, ..self.options })
     }
 

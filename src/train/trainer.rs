@@ -293,7 +293,7 @@ impl Trainer {
                     loss = Some(arrived);
                 }
                 // Of all ranks.
-                let samples = batch.samples() * self.recipe.options().parallel.ranks as usize;
+                let samples = self.loader.whole_of(batch.samples());
                 let ranks = self.session.among_ranks();
                 let (samples_per_s, waiting) = rate.after(samples, ranks.map(|(_, waited)| waited));
                 let left = (epochs - epoch) * self.loader.samples() as u64 - (i * self.loader.batch()) as u64;

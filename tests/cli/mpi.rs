@@ -67,6 +67,22 @@ fn processes_have_the_bits_of_one_device() {
     }
 }
 
+/// Processes with different budgets share out the parts by them; a plan of the same says what each creates and sends.
+#[test]
+fn processes_share_out_parts_by_their_budgets() {
+    let adapter = &devices()[0].adapter().name[..];
+    let parts = ["--parts", "4", "--shares", "auto"];
+    let [large, small] = ["48MB", "16MB"].map(|budget| [&parts[..], &["--budget", budget]].concat());
+    let one = json(&[&BENCH[..], &["--parts", "4", "--adapter", adapter]].concat());
+    for groups in [[(1, &large[..]), (1, &small[..])], [(1, &small[..]), (1, &large[..])]] {
+        let Some(mut command) = bench(&groups, adapter) else { return };
+        let found = printed(&command.output().expect("mpirun starts"));
+        assert_eq!(found["parameters_hash"], one["parameters_hash"]);
+        assert_eq!(found["shares"], if groups[0].1 == large { "3,1" } else { "1,3" });
+        assert_eq!(found["device_bytes"], found["planned_bytes"]);
+    }
+}
+
 /// Runs processes that fail; returns what they say, and checks that they end soon.
 fn failure(command: &mut Command) -> String {
     let start = Instant::now();

@@ -1,6 +1,6 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
-use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, fit, levers};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, Shares, fit, levers};
 use wgrad::graph::{Class, Value};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -237,6 +237,74 @@ fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
             }
         }
     }
+}
+
+/// In each round the ranks with parts left have one, in their order.
+#[test]
+fn shares_cut_the_batch_into_parts_of_all_ranks() {
+    for (list, parts) in [(&[3, 1][..], 4), (&[1, 3], 8), (&[2, 5, 1], 8), (&[1, 1, 1], 6)] {
+        let (shares, ranks) = (Shares::of(list).expect("shares"), list.len() as u32);
+        let own = |rank| Parallel { shares, ..Parallel::of(rank, ranks) }.parts(parts);
+        let mut all: Vec<u32> = (0..ranks).flat_map(own).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..parts).collect::<Vec<_>>(), "{shares}");
+    }
+    let own =
+        |rank| Parallel { shares: Shares::of(&[1, 3]).expect("shares"), ..Parallel::of(rank, 2) }.parts(4);
+    assert_eq!([own(0), own(1)], [vec![0], vec![1, 2, 3]]);
+}
+
+#[test]
+fn shares_by_memory_give_each_part_to_the_rank_with_most_for_it() {
+    let by = |sizes: &str, parts| Shares::named(sizes, parts).map(|shares| shares.to_string());
+    assert_eq!(by("24GB,8GB", 4).expect("shared out"), "3,1");
+    assert_eq!(by("24GB,8GB", 8).expect("shared out"), "6,2");
+    assert_eq!(by("8GB, 24GB, 12GB", 11).expect("shared out"), "2,6,3");
+    assert_eq!(by("24GB,1MB", 5).expect("shared out"), "4,1");
+    assert_eq!(by("8GB,8GB", 4).expect("shared out"), "2,2");
+    assert_eq!(by("3,1", 4).expect("given"), "3,1");
+    assert_eq!(by("even", 4).expect("given"), "even");
+    for (text, parts, why) in [
+        ("24GB,8GB", 1, "1 parts for 2 ranks"),
+        ("24GB,0B", 4, "rank 1 has no memory"),
+        ("3,", 4, "such as 3,1 or 24GB,8GB"),
+        ("auto", 4, "expected even, or for each rank"),
+        ("3,0", 4, "a share of 0 for rank 1"),
+        ("300,1", 301, "a share of 300 for rank 0"),
+    ] {
+        let error = by(text, parts).expect_err(text).to_string();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    assert!(Shares::of(&[1; 65]).expect_err("too many").to_string().contains("from 1 to 64 ranks"));
+}
+
+/// A rank with fewer parts sends as much less, and holds the inputs of its own.
+#[test]
+fn ranks_with_fewer_parts_send_and_hold_less() {
+    let shares = Shares::of(&[3, 1]).expect("shares");
+    for shard in [Shard::None, Shard::Optimizer] {
+        let of = |rank| plan("mlp", 8, 4, Parallel { shares, shard, ..parallel(rank, 2) }).expect("planned");
+        let plans = [of(0), of(1)];
+        let even = plan("mlp", 8, 2, Parallel { shard, ..parallel(0, 2) }).expect("planned");
+        let sent = |plan: &Plan| plan.wire_bytes() as f64;
+        // A round of gradients and the sums or parameters that come back are as many words each.
+        let [three, one] = [&plans[0], &plans[1]].map(|plan| sent(plan) / (sent(&even) / 2.0));
+        assert!((three - 4.0).abs() < 0.02 && (one - 2.0).abs() < 0.02, "{shard:?}: {three} and {one}");
+        let [more, less] = [&plans[0], &plans[1]].map(|plan| plan.footprint().total());
+        assert!(less < more, "{shard:?}: {} and {}", Bytes(less), Bytes(more));
+        assert_eq!(plans[0].graph().exchanges, plans[1].graph().exchanges);
+    }
+}
+
+#[test]
+fn shares_that_do_not_go_with_the_step_are_refused() {
+    let shares = Shares::of(&[3, 1]).expect("shares");
+    let error = |accumulate, parallel| plan("mlp", 8, accumulate, parallel).expect_err("refused").to_string();
+    let uneven = Parallel { shares, ..parallel(0, 2) };
+    assert!(error(6, uneven).contains("set `accumulate` to a multiple of their sum, such as 8"));
+    assert!(error(4, Parallel { shares, ..parallel(0, 4) }).contains("are of 2 ranks, of 4 that there are"));
+    let sharded = error(4, Parallel { shard: Shard::Parameters, ..uneven });
+    assert!(sharded.contains("shard the optimizer's state alone"), "{sharded}");
 }
 
 #[test]

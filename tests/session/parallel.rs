@@ -1,10 +1,10 @@
 //! Several devices in threads of this process: the bits of one.
 
-use crate::support::close::assert_same_bits;
+use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::networks::{BATCH, STEPS, network, optimizer, run_parts, train};
 use crate::support::ranks::{PATIENCE, on_ranks};
 use crate::support::{devices, on_each, own_devices};
-use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
+use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, Shares, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::exec::{Debug, Eager, Session, SessionState, local};
@@ -30,14 +30,21 @@ fn plan(device: &Device, step: &TrainStep, options: &PlanOptions, parallel: Para
 }
 
 fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, ranks: &[u32]) {
+    let ways = [Shard::None, Shard::Optimizer, Shard::Parameters];
+    let all = ranks.iter().flat_map(|&ranks| ways.map(|shard| Parallel { shard, ..parallel(0, ranks) }));
+    let all = all.filter(|parallel| parallel.ranks > 1 || parallel.shard == Shard::None);
+    assert_all_equal_one_device(device, name, options, &all.collect::<Vec<_>>());
+}
+
+/// Each of the ways to run the step on several ranks has the losses, parameters and state of one device.
+fn assert_all_equal_one_device(device: &Device, name: &str, options: &PlanOptions, ways: &[Parallel]) {
     let step = network(name, BATCH);
     let whole = step.plan(options, device.limits()).expect("planned");
     let wanted = run_parts(device, &whole, options.accumulate, None);
-    let ways = [Shard::None, Shard::Optimizer, Shard::Parameters];
-    let all = ranks.iter().flat_map(|ranks| ways.map(|shard| (*ranks, shard)));
-    for (ranks, shard) in all.filter(|&(ranks, shard)| ranks > 1 || shard == Shard::None) {
+    for way in ways {
+        let (ranks, shard, shares) = (way.ranks, way.shard, way.shares);
         let all: Vec<State> = on_ranks(ranks, |rank, transport| {
-            let plan = plan(device, &step, options, Parallel { shard, ..parallel(rank, ranks) });
+            let plan = plan(device, &step, options, Parallel { rank, ..*way });
             assert!(ranks == 1 || plan.graph().exchanges.len() > 4, "several buckets");
             run_parts(device, &plan, options.accumulate, Some(transport))
         });
@@ -45,10 +52,73 @@ fn assert_equals_one_device(device: &Device, name: &str, options: &PlanOptions, 
             assert_eq!(wanted.len(), found.len());
             for ((a, wanted), (b, found)) in wanted.iter().zip(found) {
                 assert_eq!(a, b);
-                assert_same_bits(&format!("{name}, rank {rank} of {ranks}, {shard:?}: {a}"), wanted, found);
+                let what = format!("{name}, rank {rank} of {ranks}, {shard:?}, {shares:?}: {a}");
+                assert_same_bits(&what, wanted, found);
             }
         }
     }
+}
+
+/// The same network on ranks that compute these numbers of parts.
+fn with_shares(shares: &[u32]) -> [Parallel; 2] {
+    let shares_of_all = Shares::of(shares).expect("shares");
+    [Shard::None, Shard::Optimizer].map(|shard| Parallel {
+        shard,
+        shares: shares_of_all,
+        ..parallel(0, shares.len() as u32)
+    })
+}
+
+#[test]
+fn shares_of_their_own_have_the_bits_of_one() {
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 6, ..options() };
+        for shares in [&[5, 1][..], &[1, 2], &[1, 3, 2]] {
+            assert_all_equal_one_device(device, "mlp", &options, &with_shares(shares));
+        }
+        let options = PlanOptions {
+            accumulate: 4,
+            clip: Clip::Norm(0.5),
+            loss_scale: Some(LossScale::default()),
+            precision: Precision::F16,
+            ..options
+        };
+        assert_all_equal_one_device(device, "cnn", &options, &with_shares(&[3, 1]));
+        let options =
+            PlanOptions { precision: Precision::Int8, clip: Clip::Off, loss_scale: None, ..options };
+        assert_all_equal_one_device(device, "gpt", &options, &with_shares(&[1, 3]));
+    });
+}
+
+/// Adapters of different kinds round differently, so that only ranks with shares of their own may have them.
+#[test]
+fn ranks_with_shares_of_their_own_may_have_different_adapters() {
+    let [first, .., last] = devices() else { return eprintln!("skipped: there is one adapter") };
+    let (step, options) = (network("mlp", BATCH), PlanOptions { accumulate: 3, ..options() });
+    let whole = run_parts(first, &step.plan(&options, first.limits()).expect("planned"), 3, None);
+    for way in with_shares(&[2, 1]) {
+        let all: Vec<State> = on_ranks(2, |rank, transport| {
+            let device = if rank == 0 { first } else { last };
+            run_parts(device, &plan(device, &step, &options, Parallel { rank, ..way }), 3, Some(transport))
+        });
+        for ((name, wanted), found) in all.iter().flat_map(|all| whole.iter().zip(all)) {
+            let shard = way.shard;
+            let wanted: Vec<f64> = wanted.iter().map(|x| f64::from(*x)).collect();
+            assert_close(&format!("{shard:?}: {name}"), &found.1, &wanted, Near { rel: 1e-4, abs: 1e-5 });
+        }
+    }
+    let options = PlanOptions { accumulate: 2, ..options };
+    let outcomes = on_ranks(2, |rank, transport| {
+        let device = if rank == 0 { first } else { last };
+        let mut session =
+            Session::new(device, &plan(device, &step, &options, parallel(rank, 2))).expect("it opens");
+        session.set_transport(Box::new(transport))
+    });
+    let error = same_error(outcomes);
+    assert!(
+        error.starts_with("rank 1: has adapter ") && error.contains("take `Parallel::shares`"),
+        "{error}"
+    );
 }
 
 #[test]

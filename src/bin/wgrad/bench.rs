@@ -11,7 +11,7 @@ use crate::ranks::{self, Rank};
 use crate::{data, kernel};
 use wgrad::compile::{self, Plan, PlanOptions, Planned};
 use wgrad::dtype::DType;
-use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session};
+use wgrad::exec::{Debug, OnOom, Profile, ProgramId, Refit, Session, Transport};
 use wgrad::graph::{Indices, STEP_SCALARS, Value};
 use wgrad::limits::{Limits, ShapeClass};
 use wgrad::optim::Optimizer;
@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 36] = [
+const OF_NETWORKS: [&str; 37] = [
     "dim",
     "loss",
     "batch",
@@ -92,6 +92,7 @@ const OF_NETWORKS: [&str; 36] = [
     "bit_masks",
     "accumulate",
     "ranks",
+    "shares",
     "shard",
     "bucket",
     "wire",
@@ -155,11 +156,12 @@ pub fn run(options: &Options, given: &[String], start: Instant) -> Result<()> {
 /// Trains on one rank, or on the only device; rank 0 prints.
 fn run_rank(options: &Options, model: &Selected, rank: Option<Rank>, start: Instant) -> Result<()> {
     let Some(rank) = rank else {
-        let (mut session, refit) = open(options, model, [0, 0])?;
+        let (mut session, refit) = open(options, model, 0, None)?;
         let measured = measure(&mut session, options, start)?;
         return print(options, model, &session, refit.as_ref(), &measured);
     };
-    let ((mut session, refit), transport) = rank.open(|numbers| open(options, model, numbers))?;
+    let ((mut session, refit), transport) =
+        rank.open(|local, others| open(options, model, local, Some(others)))?;
     let number = transport.rank();
     session.set_transport(transport)?;
     let measured = measure(&mut session, options, start)?;
@@ -167,7 +169,12 @@ fn run_rank(options: &Options, model: &Selected, rank: Option<Rank>, start: Inst
 }
 
 /// Opens a session for a rank; `local` is its number among those of its machine.
-fn open(options: &Options, model: &Selected, [rank, local]: [u32; 2]) -> Result<(Session, Option<Refit>)> {
+fn open(
+    options: &Options,
+    model: &Selected,
+    local: u32,
+    others: Option<&mut dyn Transport>,
+) -> Result<(Session, Option<Refit>)> {
     let batch = options.network.batch(model);
     let step = options.fitting.step(model, batch)?;
     let optimizer = Optimizer::named(&options.optimizer)?;
@@ -183,8 +190,8 @@ fn open(options: &Options, model: &Selected, [rank, local]: [u32; 2]) -> Result<
     let limits = &options.device.limits(&device, precision)?;
     let fuse = !options.network.no_fuse;
     let weights = options.network.weights()?;
-    let mut settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer)? };
-    settings.parallel.rank = rank;
+    let run = others.map(|others| (&device, others));
+    let settings = PlanOptions { precision, weights, fuse, ..options.fitting.plan_options(optimizer, run)? };
     device.set_budget(options.device_budget);
     let parts = options.fitting.parts().max(1) as usize;
     let mut planner = |within: Option<Bytes>| -> Result<Planned> {
@@ -356,6 +363,7 @@ fn print(
             "parameters_hash": hash,
         });
         result["ranks"] = plan.parallel.ranks.into();
+        result["shares"] = plan.parallel.shares.to_string().into();
         result["wire_bytes"] = plan.wire_bytes().into();
         if let (true, Some(profile)) = (options.profile, profile) {
             result["kernels"] = data(&profile.json())?;

@@ -9,7 +9,7 @@ use wgrad::compile::{PlanOptions, Recompute, Shard};
 use wgrad::data::{Dataset, Documents, LastBatch, Loader, Subset};
 use wgrad::device::Device;
 use wgrad::dtype::{DType, FrozenStorage};
-use wgrad::exec::{OnOom, ProgramId, SaveOptions};
+use wgrad::exec::{OnOom, ProgramId, SaveOptions, Transport};
 use wgrad::graph::IGNORE;
 use wgrad::models::Model;
 use wgrad::optim::{Clip, Optimizer, Schedule};
@@ -161,9 +161,10 @@ impl Run<'_> {
     fn on_rank(&self, rank: Option<Rank>) -> Result<ExitCode> {
         let Self { options, data, quiet, .. } = *self;
         let (mut trainer, device) = match rank {
-            None => self.open([0, 0])?,
+            None => self.open(0, None)?,
             Some(rank) => {
-                let ((mut trainer, device), transport) = rank.open(|numbers| self.open(numbers))?;
+                let ((mut trainer, device), transport) =
+                    rank.open(|local, others| self.open(local, Some(others)))?;
                 trainer.set_transport(transport)?;
                 (trainer, device)
             }
@@ -225,7 +226,7 @@ impl Run<'_> {
     }
 
     /// Opens a rank; `local` is its number among those of its machine.
-    fn open(&self, [rank, local]: [u32; 2]) -> Result<(Trainer, Device)> {
+    fn open(&self, local: u32, others: Option<&mut dyn Transport>) -> Result<(Trainer, Device)> {
         let Self { options, model, data, .. } = *self;
         let device = options.device.open_number(local as usize)?;
         let usual = if options.network.lora.is_some() { 2e-4 } else { 2e-5 };
@@ -234,12 +235,11 @@ impl Run<'_> {
             precision: options.network.precision()?,
             weights: options.network.weights()?,
             fuse: !options.network.no_fuse,
-            ..options.fitting.plan_options(optimizer)?
+            ..options.fitting.plan_options(optimizer, others.map(|others| (&device, others)))?
         };
         if plan.clip == Clip::Off {
             plan.clip = Clip::Norm(1.0);
         }
-        plan.parallel.rank = rank;
         let several = plan.parallel.ranks > 1;
         if several {
             // No rank may change its plan: the budget is for the training step.

@@ -1,7 +1,8 @@
 //! Options for the budget, recomputation, accumulation and offload; shared by `plan` and `bench`.
 
-use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, TrainStep};
-use wgrad::exec;
+use wgrad::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, Shares, TrainStep};
+use wgrad::device::Device;
+use wgrad::exec::{self, Transport};
 use wgrad::graph::LossScale;
 use wgrad::limits::{Card, Limits};
 use wgrad::optim::{Clip, Optimizer};
@@ -36,6 +37,10 @@ pub struct Options {
     /// mpirun started, else 1.
     #[arg(long)]
     ranks: Option<u32>,
+    /// How many micro-batches each device computes: even; a number for each, such as 3,1; by the memory of each, such as
+    /// 24GB,8GB; or in a run auto, by the --budget of each process or the memory of its adapter.
+    #[arg(long, default_value = "even")]
+    pub shares: String,
     /// What each device keeps a part of: none; optimizer, the state of the optimizer (ZeRO-1); or parameters, these as well
     /// (ZeRO-3).
     #[arg(long, default_value = Shard::None.name())]
@@ -80,19 +85,41 @@ impl Options {
         self.accumulate.unwrap_or(self.ranks())
     }
 
+    /// The shares of all devices; those of a run ask each other.
+    fn shares(&self, run: Option<(&Device, &mut dyn Transport)>) -> Result<Shares> {
+        match (&*self.shares, run) {
+            ("auto", None) if self.ranks() > 1 => {
+                let message = "--shares auto: a plan alone has no devices to ask; list the memory of each, such as 24GB,8GB";
+                Err(Error::setting("command line", message))
+            }
+            ("auto", None) => Ok(Shares::EVEN),
+            ("auto", Some((device, transport))) => {
+                exec::shares_by_memory(transport, (device, self.budget()?), self.parts())
+            }
+            (listed, _) => Shares::named(listed, self.parts()),
+        }
+    }
+
     /// Returns the number of devices.
     pub fn ranks(&self) -> u32 {
         self.ranks.or_else(exec::mpi_processes).unwrap_or(1)
     }
 
-    /// Returns the options of rank 0.
-    pub fn plan_options(&self, optimizer: Optimizer) -> Result<PlanOptions> {
+    /// Returns the options of a rank of a run, or of rank 0 of a plan alone.
+    pub fn plan_options(
+        &self,
+        optimizer: Optimizer,
+        run: Option<(&Device, &mut dyn Transport)>,
+    ) -> Result<PlanOptions> {
         if !(self.wire > 0.0 && self.wire.is_finite()) {
             let message = format!("--wire {}: expected bytes per second, such as 25e9", self.wire);
             return Err(Error::setting("command line", message));
         }
         let (bucket, wire_bytes_per_s, shard) = (self.bucket, self.wire, Shard::named(&self.shard)?);
-        let parallel = Parallel { bucket, wire_bytes_per_s, shard, ..Parallel::of(0, self.ranks()) };
+        let rank = run.as_ref().map_or(0, |(_, transport)| transport.rank());
+        let shares = self.shares(run)?;
+        let parallel =
+            Parallel { shares, bucket, wire_bytes_per_s, shard, ..Parallel::of(rank, self.ranks()) };
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);

@@ -19,11 +19,14 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Calls `open` with the number of this rank, and its number among those of its machine; an error ends all ranks. Returns the
-    /// connection as well, for what was opened.
-    pub fn open<T>(mut self, open: impl FnOnce([u32; 2]) -> Result<T>) -> Result<(T, Box<dyn Transport>)> {
+    /// Calls `open` with the number of this rank among those of its machine, and its connection; an error ends all ranks. Returns
+    /// the connection as well, for what was opened.
+    pub fn open<T>(
+        mut self,
+        open: impl FnOnce(u32, &mut dyn Transport) -> Result<T>,
+    ) -> Result<(T, Box<dyn Transport>)> {
         let number = self.transport.rank();
-        let opened = open([number, self.local]);
+        let opened = open(self.local, &mut *self.transport);
         Ok((opened.map_err(|error| self.transport.fail(number, &error.to_string()))?, self.transport))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::exchange::{Exchanges, SharedBucket, Sums};
+use super::exchange::{Exchanges, Part, SharedBucket, Sums};
 use crate::compile::Parallel;
 use crate::dtype::{DType, WeightStorage};
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
@@ -14,12 +14,14 @@ use crate::shape::Shape;
 type Pair = (ValueId, ValueId);
 
 /// Parts of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Parts {
     /// Their number, on all ranks together.
     pub total: u32,
     /// The number of those of this rank.
     pub own: u32,
+    /// The numbers of those of each rank.
+    pub counts: Vec<u32>,
     pub parallel: Parallel,
     /// Whether the update of a parameter reads gradients of others, such as for their norm.
     pub whole_gradients: bool,
@@ -56,9 +58,9 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
     let nodes = std::mem::take(&mut graph.nodes);
     let outputs = std::mem::take(&mut graph.outputs);
     let ranks = parts.parallel.ranks;
-    let exchanges = Exchanges::new(ranks);
-    let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], parts);
-    let mut copies = Copies { rows: BTreeMap::new(), graph, parts };
+    let exchanges = &Exchanges::new(parts.counts.clone());
+    let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], &parts);
+    let mut copies = Copies { rows: BTreeMap::new(), graph, parts: parts.clone() };
     copies.widen_inputs();
     let shares = copies.label_shares(&nodes, exchanges);
     let mut sums: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -89,7 +91,7 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
             }
             copies.graph.nodes.push(node);
             let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
-            exchanged.computed(n, &mut copies.graph, exchanges, at);
+            exchanged.computed(n, own as u32, (&mut copies.graph, exchanges), &Part::Of(&at));
         }
         let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
         for (parameter, gradient) in gradients.iter().filter(|_| ranks == 1) {
@@ -101,6 +103,14 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
         }
         outputs.iter().zip(&mut results).for_each(|((_, id), list)| list.push(at(id)));
         read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
+    }
+    // Other ranks have more parts: this one adds up its share of their gradients.
+    let more = parts.own..exchanges.rounds();
+    if !more.is_empty() {
+        let empty = Part::None(copies.empty(results[0][0], &nodes));
+        for (round, n) in more.flat_map(|round| (0..nodes.len()).map(move |n| (round, n))) {
+            exchanged.computed(n, round, (&mut copies.graph, exchanges), &empty);
+        }
     }
     let (summed, shared) = exchanged.finish(&mut copies.graph, exchanges, gradients);
     sums.extend(summed);
@@ -219,7 +229,7 @@ impl Copies {
 
     /// For each label share, one over all parts, times their number: the mean of the parts' losses then
     /// divides by the count of all labels.
-    fn label_shares(&mut self, nodes: &[Node], exchanges: Exchanges) -> BTreeMap<ValueId, ValueId> {
+    fn label_shares(&mut self, nodes: &[Node], exchanges: &Exchanges) -> BTreeMap<ValueId, ValueId> {
         let mut shares = BTreeMap::new();
         for share in nodes.iter().filter(|node| node.op == Op::LabelShare) {
             // The few operations that produce the labels: views and slices of inputs.
@@ -286,6 +296,16 @@ impl Copies {
             value.indices = None;
         }
         self.graph.add_value(value)
+    }
+
+    /// No element of a scalar.
+    fn empty(&mut self, scalar: ValueId, nodes: &[Node]) -> ValueId {
+        let like = self.graph.value(scalar).clone();
+        let [one, none] = [1, 0].map(|len| Value { shape: Shape::from([len]), ..like.clone() });
+        let [one, none] = [one, none].map(|value| self.add(value, "none"));
+        self.push(Op::Reshape(Shape::from([1])), &[scalar], one, Phase::Backward, nodes);
+        self.push(Op::Slice { axis: 0, start: 0, len: 0 }, &[one], none, Phase::Backward, nodes);
+        none
     }
 
     fn emit(&mut self, op: Op, inputs: &[ValueId], nodes: &[Node]) -> ValueId {

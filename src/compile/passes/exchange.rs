@@ -18,54 +18,83 @@ use super::Parts;
 const SHARE_WORDS: u64 = 4;
 
 /// Adds sends and receives to a graph. [`order_exchanges`] then adds tokens.
-#[derive(Clone, Copy)]
 pub(super) struct Exchanges {
-    ranks: u32,
+    /// The number of parts of each rank.
+    counts: Vec<u32>,
 }
 
 impl Exchanges {
-    pub(super) fn new(ranks: u32) -> Self {
-        Self { ranks }
+    pub(super) fn new(counts: Vec<u32>) -> Self {
+        Self { counts }
+    }
+
+    fn ranks(&self) -> u32 {
+        self.counts.len() as u32
+    }
+
+    /// The number of parts of the ranks with the most.
+    pub(super) fn rounds(&self) -> u32 {
+        self.counts.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Whether a rank has a part in a round.
+    fn takes_part(&self, rank: u32, round: u32) -> bool {
+        round < self.counts[rank as usize]
+    }
+
+    /// Of all ranks, a bit for each without a part in a round.
+    fn silent(&self, round: u32) -> u64 {
+        let silent = (0..self.ranks()).filter(|rank| !self.takes_part(*rank, round));
+        silent.fold(0, |all, rank| all | 1 << rank)
     }
 
     /// Sends values, each to its place among the words.
-    fn send(self, graph: &mut Graph, kind: ExchangeKind, share: u64, values: &[(ValueId, u64)]) -> u32 {
-        let exchange = add_exchange(graph, kind, self.ranks, share);
+    fn send(&self, graph: &mut Graph, kind: ExchangeKind, share: u64, values: &[(ValueId, u64)]) -> u32 {
+        let exchange = add_exchange(graph, kind, self.ranks(), share);
         values.iter().for_each(|&(value, start)| send(graph, (exchange, start), value, None));
         exchange
     }
 
     /// Each list has the values of this rank's parts; afterwards, those of all parts in their order.
-    pub(super) fn gather_parts(self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
-        let own: Vec<ValueId> = lists.iter().flat_map(|list| list.iter().copied()).collect();
-        if self.ranks == 1 || own.is_empty() {
+    pub(super) fn gather_parts(&self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
+        if self.ranks() == 1 || lists.is_empty() {
             return;
         }
+        let rounds = self.rounds();
+        // For each list, one of its values and where those of each round are sent from.
         let mut share = 0;
-        let mut place = |id: &ValueId| {
-            share += words(graph, *id);
-            (*id, share - words(graph, *id))
-        };
-        let places: Vec<_> = own.iter().map(&mut place).collect();
-        let exchange = self.send(graph, ExchangeKind::Gather, share, &places);
-        let mut all = vec![Vec::with_capacity(own.len()); self.ranks as usize];
-        for (rank, received) in (0..).zip(&mut all) {
-            for &(id, start) in &places {
-                let like = graph.value(id).clone();
-                received.push(receive(graph, (exchange, rank * share + start), like));
+        let mut places = Vec::with_capacity(lists.len());
+        for list in &lists {
+            let words = words(graph, list[0]);
+            let starts: Vec<u64> = (0..u64::from(rounds)).map(|round| share + round * words).collect();
+            share += u64::from(rounds) * words;
+            places.push((list[0], starts));
+        }
+        let sent = lists
+            .iter()
+            .zip(&places)
+            .flat_map(|(list, (_, starts))| list.iter().copied().zip(starts.iter().copied()));
+        let sent: Vec<(ValueId, u64)> = sent.collect();
+        let exchange = self.send(graph, ExchangeKind::Gather, share, &sent);
+        let mut received: BTreeMap<(usize, u32, u32), ValueId> = BTreeMap::new();
+        for rank in 0..self.ranks() {
+            for (i, (like, starts)) in places.iter().enumerate() {
+                for (round, start) in (0..).zip(starts).filter(|(round, _)| self.takes_part(rank, *round)) {
+                    let from = (exchange, u64::from(rank) * share + start);
+                    let like = graph.value(*like).clone();
+                    received.insert((i, round, rank), receive(graph, from, like));
+                }
             }
         }
-        let mut first = 0;
-        for list in lists {
-            let range = first..first + list.len();
-            first = range.end;
-            *list = range.flat_map(|i| all.iter().map(move |received| received[i])).collect();
+        for (i, list) in lists.into_iter().enumerate() {
+            // In the order of rounds, and in each of ranks, which is that of the parts.
+            *list = received.range((i, 0, 0)..(i + 1, 0, 0)).map(|(_, id)| *id).collect();
         }
     }
 }
 
 pub(super) fn add_exchange(graph: &mut Graph, kind: ExchangeKind, ranks: u32, share: u64) -> u32 {
-    graph.exchanges.push(Exchange { kind, ranks, share, buffer: 0 });
+    graph.exchanges.push(Exchange { kind, ranks, share, silent: 0, buffer: 0 });
     graph.exchanges.len() as u32 - 1
 }
 
@@ -147,7 +176,7 @@ pub(crate) fn order_exchanges(graph: &mut Graph) {
 /// the parts, and sends the sum to the others, or keeps it where it alone updates these elements.
 pub(super) struct Sums {
     buckets: Vec<Bucket>,
-    parts: Parts,
+    rank: u32,
     /// Exchanges of buckets that are not received yet, in the order of their sends.
     sent: VecDeque<(u32, usize)>,
     /// The sum of each gradient, or of this rank's share of it.
@@ -165,6 +194,14 @@ struct Kind {
     half: bool,
 }
 
+/// What a rank computes in a round.
+pub(super) enum Part<'a> {
+    /// A part, in which this names the values.
+    Of(&'a dyn Fn(&ValueId) -> ValueId),
+    /// Nothing. It sends a value without elements, so that it receives what others send in the same order as they do.
+    None(ValueId),
+}
+
 /// Gradients that are exchanged together.
 struct Bucket {
     kind: Kind,
@@ -176,7 +213,7 @@ struct Bucket {
     after: usize,
     /// This rank's share of the sum so far.
     sum: Option<ValueId>,
-    /// Number of parts of each rank in the sum.
+    /// Number of rounds in the sum.
     rounds: u32,
 }
 
@@ -268,7 +305,7 @@ impl Sums {
         graph: &Graph,
         nodes: &[Node],
         [gradients, read]: [&[(ValueId, ValueId)]; 2],
-        parts: Parts,
+        parts: &Parts,
     ) -> Self {
         let mut made = vec![0; graph.values.len()];
         for (n, node) in nodes.iter().enumerate() {
@@ -311,22 +348,26 @@ impl Sums {
             }
         }
         open.into_iter().for_each(|(kind, (list, _))| close(kind, list));
-        Self { buckets, parts, sent: VecDeque::new(), sums: BTreeMap::new() }
+        Self { buckets, rank: parts.parallel.rank, sent: VecDeque::new(), sums: BTreeMap::new() }
     }
 
-    /// Sends the buckets that are complete after node `n` of a part, in which `at` names the values.
+    /// Sends what is complete after node `n` of this round.
     pub(super) fn computed(
         &mut self,
         n: usize,
-        graph: &mut Graph,
-        exchanges: Exchanges,
-        at: impl Fn(&ValueId) -> ValueId,
+        round: u32,
+        (graph, exchanges): (&mut Graph, &Exchanges),
+        part: &Part<'_>,
     ) {
         for i in 0..self.buckets.len() {
             let bucket = &self.buckets[i];
             if bucket.after == n {
-                let exchange =
-                    exchanges.send(graph, ExchangeKind::Scatter, bucket.share, &bucket.places(&at));
+                let places = match part {
+                    Part::Of(at) => bucket.places(at),
+                    Part::None(empty) => vec![(*empty, 0)],
+                };
+                let exchange = exchanges.send(graph, ExchangeKind::Scatter, bucket.share, &places);
+                graph.exchanges[exchange as usize].silent = exchanges.silent(round);
                 self.sent.push_back((exchange, i));
                 self.settle(graph, exchanges, IN_FLIGHT as usize - 1);
             }
@@ -338,7 +379,7 @@ impl Sums {
     pub(super) fn finish(
         mut self,
         graph: &mut Graph,
-        exchanges: Exchanges,
+        exchanges: &Exchanges,
         gradients: &[(ValueId, ValueId)],
     ) -> (BTreeMap<ValueId, ValueId>, Vec<SharedBucket>) {
         self.settle(graph, exchanges, 0);
@@ -355,7 +396,7 @@ impl Sums {
     }
 
     /// Receives until at most `most` exchanges of each kind are left, in the order of their sends.
-    fn settle(&mut self, graph: &mut Graph, exchanges: Exchanges, most: usize) {
+    fn settle(&mut self, graph: &mut Graph, exchanges: &Exchanges, most: usize) {
         let kind = |graph: &Graph, exchange: u32| graph.exchanges[exchange as usize].kind;
         let left = |graph: &Graph, queue: &VecDeque<(u32, usize)>, of| {
             queue.iter().filter(|(exchange, _)| kind(graph, *exchange) == of).count() > most
@@ -376,12 +417,14 @@ impl Sums {
     }
 
     /// Adds up this rank's share of a bucket. Sends or keeps the sum over all parts.
-    fn receive_parts(&mut self, graph: &mut Graph, exchanges: Exchanges, exchange: u32, i: usize) {
+    fn receive_parts(&mut self, graph: &mut Graph, exchanges: &Exchanges, exchange: u32, i: usize) {
         let bucket = &mut self.buckets[i];
         let shape = Shape::from([bucket.share as usize]);
         let like = Value { shape, ..graph.value(bucket.gradients[0].1).clone() };
-        for rank in 0..u64::from(exchanges.ranks) {
-            let part = receive(graph, (exchange, rank * bucket.share), like.clone());
+        let round = bucket.rounds;
+        for rank in (0..exchanges.ranks()).filter(|rank| exchanges.takes_part(*rank, round)) {
+            let from = (exchange, u64::from(rank) * bucket.share);
+            let part = receive(graph, from, like.clone());
             let Some(sum) = bucket.sum.replace(part) else { continue };
             let name = format!("sum{}", graph.values.len());
             let added = graph.derive(part, &name, |_| ());
@@ -389,7 +432,7 @@ impl Sums {
             bucket.sum = Some(added);
         }
         bucket.rounds += 1;
-        let Some(sum) = bucket.sum.filter(|_| bucket.rounds == self.parts.own) else { return };
+        let Some(sum) = bucket.sum.filter(|_| bucket.rounds == exchanges.rounds()) else { return };
         if bucket.kind.whole {
             let exchange = exchanges.send(graph, ExchangeKind::Gather, bucket.share, &[(sum, 0)]);
             self.sent.push_back((exchange, i));
@@ -400,7 +443,7 @@ impl Sums {
 
     /// Cuts this rank's share of a bucket into those of its parameters.
     fn keep_shares(&mut self, graph: &mut Graph, i: usize, sum: ValueId) {
-        let (bucket, rank) = (&self.buckets[i], self.parts.parallel.rank);
+        let (bucket, rank) = (&self.buckets[i], self.rank);
         for &(_, gradient, before) in &bucket.gradients {
             let Share { start: first, len } = share_of(rank, bucket.share, before, words(graph, gradient));
             let start = if len == 0 { 0 } else { before + first - u64::from(rank) * bucket.share };

@@ -107,7 +107,7 @@ fn combine_flags(graph: &mut Graph, ranks: u32) {
     let after = graph.nodes.split_off(check + 1);
     let flag = graph.nodes[check].outputs[0];
     let mut flags = vec![flag];
-    Exchanges::new(ranks).gather_parts(graph, vec![&mut flags]);
+    Exchanges::new(vec![1; ranks as usize]).gather_parts(graph, vec![&mut flags]);
     let mut add = |before: ValueId, other: ValueId| {
         let name = format!("any{}", graph.values.len());
         let any = graph.derive(flag, &name, |_| ());

@@ -14,7 +14,8 @@ use crate::time::Instant;
 impl Session {
     /// Connects a session whose plans are one rank's ([`Parallel`](crate::compile::Parallel)) with the other ranks. They
     /// tell each other what they are about to run: all must have the same version of wgrad, adapter, plans, seed, number
-    /// of steps, parameters and optimizer state. [`Session::agree`] asks again, after [`Session::set_state`] or after loading
+    /// of steps, parameters and optimizer state; with [shares](crate::compile::Parallel::shares) of their own they may have
+    /// different adapters, and plans that compute the same in another way. [`Session::agree`] asks again, after [`Session::set_state`] or after loading
     /// weights.
     ///
     /// Then each rank feeds its own samples and steps. A step waits for the other ranks, and has the
@@ -106,7 +107,9 @@ impl Session {
         let plans = plans.fold(0, |hash, plan| random::mix(hash ^ plan));
         let seed = self.state_plan.seed;
         let parameters = self.state_hash().await?;
-        let adapter = format!("{} ({})", self.device().adapter().name, self.device().adapter().driver);
+        let even = self.programs.iter().all(|program| program.plan.parallel.shares.is_even());
+        let adapter = self.device().adapter();
+        let adapter = if even { format!("{} ({})", adapter.name, adapter.driver) } else { "any".to_owned() };
         Ok(vec![
             ("wgrad", env!("CARGO_PKG_VERSION").to_owned()),
             ("adapter", adapter),
@@ -128,7 +131,9 @@ fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)], bytes:
     let difference = |(rank, other): (u32, &Cow<'_, str>)| {
         let mut lines = own.iter().zip(all[0].lines().zip(other.lines()));
         let ((what, _), (a, b)) = lines.find(|(_, (a, b))| a != b)?;
-        Some((rank, format!("has {what} {b}, rank 0 has {a}")))
+        let way_out =
+            if *what == "adapter" { ": different ones take `Parallel::shares` of their own" } else { "" };
+        Some((rank, format!("has {what} {b}, rank 0 has {a}{way_out}")))
     };
     match (0..).zip(&all).find_map(difference) {
         Some((rank, message)) => Err(transport.fail(rank, &message)),
@@ -137,11 +142,13 @@ fn compare(transport: &mut dyn Transport, own: &[(&'static str, String)], bytes:
 }
 
 /// A hash of what a plan computes, the same for all its ranks: its limits, its forward pass, exchanges and tensors. With
-/// sharded updates, ranks update different elements, and may order and recompute operations differently.
+/// sharded updates, ranks update different elements, and may order and recompute operations differently. With shares
+/// of their own they may be of different kinds, and repeat the forward pass different numbers of times.
 fn fingerprint(plan: &Plan) -> u64 {
     let graph = plan.graph();
     let text = |text: String| text.bytes().fold(0, |hash, byte| random::mix(hash ^ u64::from(byte)));
-    let mut hash = text(format!("{:?} {:?}", plan.limits, plan.optimizer));
+    let limits = plan.parallel.shares.is_even().then_some(&plan.limits);
+    let mut hash = text(format!("{limits:?} {:?} {:?}", plan.optimizer, plan.parallel.shares));
     let mut add = |word: u64| hash = random::mix(hash ^ word).wrapping_add(word);
     let again = |id: &ValueId| graph.value(*id).again;
     let first = |node: &&Node| node.phase == Phase::Forward && !node.outputs.iter().any(again);
@@ -149,10 +156,11 @@ fn fingerprint(plan: &Plan) -> u64 {
         let [inputs, outputs] = graph.types(node);
         text(format!("{} {inputs:?} {outputs:?}", node.op.name()))
     });
-    add(forward.fold(0, u64::wrapping_add));
+    add(if limits.is_some() { forward.fold(0, u64::wrapping_add) } else { 0 });
     for exchange in &graph.exchanges {
         add(exchange.share);
         add(exchange.sent());
+        add(exchange.silent);
     }
     let mut lasting: Vec<_> = graph.values.iter().filter(|value| value.class.is_persistent()).collect();
     lasting.sort_by_key(|value| &value.name);

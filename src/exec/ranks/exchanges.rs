@@ -58,7 +58,7 @@ impl Exchanges {
     pub(in crate::exec) fn send(&mut self, exchange: &Exchange, words: &[u32]) -> Result<()> {
         let transport = self.transport()?;
         let (rank, ranks) = (transport.rank(), transport.ranks());
-        for to in (0..ranks).filter(|to| *to != rank) {
+        for to in (0..ranks).filter(|to| *to != rank && exchange.sends(rank)) {
             transport.send(to, bytemuck::cast_slice(share(exchange, words, to)))?;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Exchanges {
         Some(next)
     }
 
-    /// Receives the words of every rank; `own` are those that this rank sent.
+    /// Receives the words of every rank that has some; `own` are those that this rank sent.
     pub(in crate::exec) fn receive(
         &mut self,
         exchange: &Exchange,
@@ -81,7 +81,8 @@ impl Exchanges {
     ) -> Result<()> {
         let start = Instant::now();
         let transport = self.transport()?;
-        for (from, words) in (0..).zip(words.chunks_exact_mut(exchange.share as usize)) {
+        let shares = (0..).zip(words.chunks_exact_mut(exchange.share as usize));
+        for (from, words) in shares.filter(|(from, _)| exchange.sends(*from)) {
             if from == transport.rank() {
                 words.copy_from_slice(share(exchange, own, from));
             } else {

@@ -9,7 +9,13 @@ mod mpi;
 
 use std::fmt;
 
+#[cfg(not(target_family = "wasm"))]
+use crate::compile::Shares;
+#[cfg(not(target_family = "wasm"))]
+use crate::device::Device;
 use crate::error::{Error, Result};
+#[cfg(not(target_family = "wasm"))]
+use crate::units::Bytes;
 
 pub(super) use exchanges::Exchanges;
 #[cfg(not(target_family = "wasm"))]
@@ -51,6 +57,33 @@ pub trait Transport: Send {
 pub fn mpi_processes() -> Option<u32> {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"];
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).filter(|count| *count > 1)
+}
+
+/// Shares out the parts of a batch by the memory that each rank may use: its budget, or without one the memory of its
+/// device's adapter. All ranks must call it, before they plan: each has the same
+/// [`Parallel::shares`](crate::compile::Parallel::shares) then. Equal adapters with equal shares are [`Shares::EVEN`].
+///
+/// # Errors
+/// [`Error::Setting`] on all ranks if an adapter does not tell its memory; [`Error::Rank`]; otherwise as
+/// [`Shares::by_memory`].
+#[cfg(not(target_family = "wasm"))]
+pub fn shares_by_memory(
+    transport: &mut dyn Transport,
+    (device, budget): (&Device, Option<Bytes>),
+    parts: u32,
+) -> Result<Shares> {
+    let of_adapter = || device.adapter_memory().and_then(|memory| memory.budget.or(memory.total)).map(Bytes);
+    let own = budget.or_else(of_adapter).unwrap_or_default();
+    let all = all_gather(transport, own.0, device.adapter().name.as_bytes())?;
+    if let Some(rank) = all.iter().position(|(bytes, _)| *bytes == 0) {
+        let message = format!("the adapter of rank {rank} does not tell its memory: set a budget for it");
+        return Err(Error::setting("parallel.shares", message));
+    }
+    let memory: Vec<Bytes> = all.iter().map(|(bytes, _)| Bytes(*bytes)).collect();
+    let shares = Shares::by_memory(&memory, parts)?;
+    let counts = shares.counts(memory.len() as u32, parts)?;
+    let equal = all.iter().all(|(_, adapter)| *adapter == all[0].1) && counts.iter().all(|n| *n == counts[0]);
+    Ok(if equal { Shares::EVEN } else { shares })
 }
 
 /// Sends a number and bytes of any length to all ranks; returns those of each rank, this one's included.

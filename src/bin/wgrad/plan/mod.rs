@@ -133,7 +133,7 @@ fn printed(options: &Options) -> Result<Printed> {
         precision,
         weights: options.network.weights()?,
         fuse: !options.network.no_fuse,
-        ..fitting.plan_options(Optimizer::named(&options.optimizer)?)?
+        ..fitting.plan_options(Optimizer::named(&options.optimizer)?, None)?
     };
     let title = title(options, &model)?;
     let step = fitting.step(&model, batch)?;
@@ -189,6 +189,9 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     }
     if options.fitting.ranks() > 1 {
         title.push_str(&format!(" · on {} ranks", options.fitting.ranks()));
+        if options.fitting.shares != "even" {
+            title.push_str(&format!(", shares {}", options.fitting.shares));
+        }
         if options.fitting.shard != "none" {
             title.push_str(&format!(", {} sharded", options.fitting.shard));
         }

@@ -2,7 +2,7 @@
 
 use wgrad::compile::Plan;
 use wgrad::limits::Card;
-use wgrad::report::{Answer, Fitting};
+use wgrad::report::{Answer, Fitting, RankPlan};
 use wgrad::{Bytes, report};
 
 use super::{Options, Printed};
@@ -30,6 +30,7 @@ pub(super) fn print(options: &Options, printed: &Printed) {
     }
     if plan.parallel.ranks > 1 {
         print_wire(plan, &printed.settings.card);
+        print_ranks(&answer.ranks);
     }
     if let Some(fitting) = fitting {
         print_fitting(fitting, plan.footprint().total());
@@ -39,17 +40,27 @@ pub(super) fn print(options: &Options, printed: &Printed) {
 fn print_wire(plan: &Plan, card: &Card) {
     let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
     let (sent, rate) = (Bytes(plan.wire_bytes()), Bytes(plan.parallel.wire_bytes_per_s as u64));
-    println!(
-        "sent            {sent} by each of {} ranks, in {} exchanges",
-        plan.parallel.ranks,
-        plan.graph().exchanges.len()
-    );
+    let who = if plan.parallel.shares.is_even() { "each" } else { "the first" };
+    let (ranks, exchanges) = (plan.parallel.ranks, plan.graph().exchanges.len());
+    println!("sent            {sent} by {who} of {ranks} ranks, in {exchanges} exchanges");
     if let Ok(times) = plan.wire_times(card) {
         let share = 100.0 * times.exposed_fraction();
         let [wire, exposed, step] = [times.wire_s, times.exposed_s, times.step_s].map(ms);
         println!(
             "exposed         {exposed} of {wire} on the wire at {rate}/s ({share:.0} %), in a step of {step}"
         );
+    }
+}
+
+/// Prints what each rank has, if they have different shares of the batch.
+fn print_ranks(ranks: &[RankPlan]) {
+    if ranks.is_empty() {
+        return;
+    }
+    println!("\neach rank{:>12}{:>15}{:>15}{:>12}", "parts", "created", "sent", "step");
+    for (rank, RankPlan { parts, bytes, sent, step_s }) in ranks.iter().enumerate() {
+        let [bytes, sent] = [*bytes, *sent].map(|bytes| Bytes(bytes).to_string());
+        println!("  {rank:<7}{parts:>12}{bytes:>15}{sent:>15}{:>12}", format!("{:.1} ms", 1e3 * step_s));
     }
 }
 
