@@ -34,6 +34,7 @@ usage: char_gpt [--text FILE] [--steps N] [--save FILE] [--resume FILE] [--folde
   --batch N          windows of text in a step (4)
   --parts N          micro-batches that they are cut into; as many as ranks by default
   --shard WAY        what each rank keeps a part of: none, optimizer or parameters (none)
+  --tensor N         ranks that compute each layer together: 1, or all (1)
   --shares LIST      micro-batches of each rank: even; 3,1; by memory, 24GB,8GB; auto, by that of the adapters (even)
   --context N        characters that the network sees (64)
   --layers N         blocks (4)
@@ -131,15 +132,16 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         .as_ref()
         .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
     let shard = Shard::named(arguments.text("--shard").unwrap_or("none"))?;
-    let accumulate = arguments.number("--parts", parallel.ranks)?;
+    let tensor = arguments.number("--tensor", 1)?;
+    let accumulate = arguments.number("--parts", if tensor > 1 { 1 } else { parallel.ranks })?;
     let shares = match (arguments.text("--shares").unwrap_or("even"), &mut rank) {
         ("auto", Some(rank)) => shares_by_memory(&mut *rank.transport, (&device, None), accumulate)?,
         (listed, _) => Shares::named(listed, accumulate)?,
     };
-    let parallel = Parallel { shard, shares, ..parallel };
+    let parallel = Parallel { shard, shares, tensor, ..parallel };
     let plan = PlanOptions { accumulate, parallel, ..PlanOptions::default() };
     let prepared = tasks::text(&params, &description.config, &all, (&options, plan))?;
-    let (prints, sharded) = (parallel.rank == 0, shard == Shard::Parameters);
+    let (prints, sharded) = (parallel.rank == 0, parallel.splits_parameters());
     if prints {
         let (all, different, parameters) = (all.len(), characters.len(), params.count());
         println!("{device}\n{all} characters, {different} different ones; {parameters} parameters\n");

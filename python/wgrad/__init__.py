@@ -38,6 +38,7 @@ _SETTINGS = {
     "ranks": int,
     "shard": str,
     "shares": str,
+    "tensor": int,
     "offload": str,
     "card": str,
     "clip_norm": float,

@@ -10,8 +10,11 @@ struct Params {
     q_pitch: u32, kv_pitch: u32, o_pitch: u32, k_start: u32, v_start: u32,
     // The iterations of this dispatch over tiles of other rows: `start` to `to` (exclusive), `span` for each head.
     start: u32, to: u32, span: u32,
-    // Own row i sees other rows i - before to i + after. The largest power of two that is not above `heads`; 0 without ALiBi.
-    before: u32, after: u32, lower: u32,
+    // Own row i sees other rows i - before to i + after.
+    before: u32, after: u32,
+    // Which query head of its layer the first one is, how many the layer has, and the largest power of two that is not above
+    // them; 0 without ALiBi.
+    first_head: u32, all_heads: u32, lower: u32,
     scale: f32,
     // With CAPPED a score is cap tanh(score / cap), before ALiBi.
     cap: f32,
@@ -121,9 +124,14 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { dq[i] = value; }
 @group(0) @binding(8) var<storage, read_write> scalars: array<u32>;
 const DROPOUT = true;
 
-// The factors, 0 or 1 / (1 - p), of keys 4 quad to 4 quad + 3 in row (batch heads + head) rows + query.
+// The factors, 0 or 1 / (1 - p), of keys 4 quad to 4 quad + 3 in row (batch heads + head) rows + query. They are drawn for
+// (batch all_heads + first_head + head) rows + query.
 fn kept(row: u32, quad: u32) -> vec4<f32> {
-    let drawn = pcg4d(vec4(row, quad, scalars[3] ^ scalars[5], scalars[4] ^ (p.key * 0x9e3779b9u)));
+    var of_layer = row;
+    if (p.heads != p.all_heads) {
+        of_layer += (row / (p.heads * p.rows) * (p.all_heads - p.heads) + p.first_head) * p.rows;
+    }
+    let drawn = pcg4d(vec4(of_layer, quad, scalars[3] ^ scalars[5], scalars[4] ^ (p.key * 0x9e3779b9u)));
     return select(vec4<f32>(), vec4(p.keep), drawn >= vec4(p.threshold));
 }
 #else

@@ -75,7 +75,8 @@ fn tiles_seen(thread: u32, batch: u32, row: u32, last: u32, tile: u32, count: u3
 }
 
 // ALiBi: scores fall by the slope of their head, graph::Attend::slope, times the distance of query and key.
-fn alibi_slope(head: u32) -> f32 {
+fn alibi_slope(own_head: u32) -> f32 {
+    let head = p.first_head + own_head;
     let lower = max(p.lower, 1u);
     let other = head - min(head, lower);
     let fours = select(2u * head + 2u, 2u * other + 1u, head >= lower);

@@ -70,6 +70,10 @@ pub struct Parallel {
     pub shares: Shares,
     /// What each device keeps a part of.
     pub shard: Shard,
+    /// Number of devices that compute a layer together, each with a part of its parameters: 1, or all `ranks`, which then
+    /// compute every part of the batch, on the same samples. Linear layers and attention heads are split, in pairs whose
+    /// results are summed; a step then equals that of one device within rounding.
+    pub tensor: u32,
     /// Gradients are exchanged as soon as this many bytes of them are there, or the last one.
     pub bucket: Bytes,
     /// Bytes per second from each rank to the others, and at the same time back; for modelled times.
@@ -87,15 +91,24 @@ impl Parallel {
     /// Device `rank` of `ranks`, with buckets of 25 MiB, as PyTorch's, on a wire of 25 GB/s: 200 Gb/s InfiniBand.
     pub const fn of(rank: u32, ranks: u32) -> Self {
         let shares = Shares::EVEN;
-        Self { ranks, rank, shares, shard: Shard::None, bucket: Bytes(25 << 20), wire_bytes_per_s: 25e9 }
+        Self {
+            ranks,
+            rank,
+            shares,
+            tensor: 1,
+            shard: Shard::None,
+            bucket: Bytes(25 << 20),
+            wire_bytes_per_s: 25e9,
+        }
     }
 
     /// The parts that this rank computes, of `parts` in all.
     ///
     /// They are dealt in rounds: in each, the ranks that have parts left to compute have one, in their order.
     pub fn parts(&self, parts: u32) -> Vec<u32> {
+        let Self { ranks, rank, .. } = self.of_data();
         if self.shares.is_even() {
-            return (self.rank..parts).step_by(self.ranks.max(1) as usize).collect();
+            return (rank..parts).step_by(ranks.max(1) as usize).collect();
         }
         // Shares that do not divide the parts are of no plan.
         let counts = self.shares.counts(self.ranks, parts).unwrap_or_default();
@@ -105,15 +118,51 @@ impl Parallel {
         (0..).zip(dealt).filter(|(_, (rank, _))| *rank == self.rank).map(|(part, _)| part).collect()
     }
 
-    /// The number of parts of each rank.
+    /// Whether each rank has a part of the parameters: all ranks then read and save them together, and run forward passes
+    /// together.
+    pub fn splits_parameters(&self) -> bool {
+        self.ranks > 1 && (self.shard == Shard::Parameters || self.tensor > 1)
+    }
+
+    /// The ranks among which the parts of a batch are distributed.
+    pub(super) fn of_data(&self) -> Self {
+        if self.tensor > 1 { Self { ranks: 1, rank: 0, ..*self } } else { *self }
+    }
+
+    /// Checks that what is split goes together.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    fn check_tensor(&self) -> Result<()> {
+        let Self { ranks, tensor, shard, shares, .. } = *self;
+        if tensor == 1 {
+            return Ok(());
+        }
+        let message = if tensor != ranks {
+            format!("tensor {tensor} of {ranks} ranks: layers are split over all ranks, or with 1 over none")
+        } else if shard != Shard::None || !shares.is_even() {
+            let what = if shard == Shard::None { "shares" } else { "shard" };
+            format!(
+                "tensor {tensor} with `{what}`: all ranks compute each part of the batch, with state of their own parameters"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::setting("parallel.tensor", message))
+    }
+
+    /// The number of parts of each rank of [`Parallel::of_data`].
     ///
     /// # Errors
     /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or not to be cut into the shares, or if `rank` is not
     /// below `ranks`.
     pub(super) fn counts(&self, parts: u32) -> Result<Vec<u32>> {
-        let Self { ranks, rank, shares, shard, .. } = *self;
-        if ranks == 0 || rank >= ranks {
-            let message = format!("rank {rank} of {ranks}: ranks are numbered from 0 to their number less 1");
+        self.check_tensor()?;
+        let Self { ranks, shares, shard, .. } = self.of_data();
+        let rank = self.rank;
+        if self.ranks == 0 || rank >= self.ranks {
+            let message =
+                format!("rank {rank} of {}: ranks are numbered from 0 to their number less 1", self.ranks);
             return Err(Error::setting("parallel.rank", message));
         }
         if !shares.is_even() && shard == Shard::Parameters {

@@ -278,10 +278,16 @@ impl TrainStep {
     ) -> Result<(Graph, Gathers)> {
         let choices = self.choices(options, limits);
         let [before, after] = passes::first(count);
-        let graph = passes::run(before, self.graph.clone(), &choices);
-        let loss = graph.outputs[0].1;
         options.check_scale()?;
         let PlanOptions { accumulate: total, parallel, .. } = *options;
+        let counts = parallel.counts(total)?;
+        let mut graph = self.graph.clone();
+        if parallel.tensor > 1 {
+            options.optimizer.check_tensor()?;
+            graph = passes::split_layers(graph, parallel, None)?;
+        }
+        let graph = passes::run(before, graph, &choices);
+        let loss = graph.outputs[0].1;
         if total == 0 {
             return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
         }
@@ -289,12 +295,12 @@ impl TrainStep {
             options.optimizer.check_shards()?;
         }
         let norm = graph.gradient_outputs.iter().any(|(_, of)| *of == GradientOf::Norm);
-        let counts = parallel.counts(total)?;
+        let of_data = parallel.of_data();
         let parts = Parts {
             total,
-            own: counts[parallel.rank as usize],
+            own: counts[of_data.rank as usize],
             counts,
-            parallel,
+            parallel: of_data,
             whole_gradients: norm || options.clip != Clip::Off,
             weights: options.weights,
         };
@@ -305,6 +311,7 @@ impl TrainStep {
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);
+        passes::sum_ranks(&mut graph, parallel.ranks);
         passes::order_exchanges(&mut graph);
         // What widens and fuses weights has been decided: they are gathered as they are stored.
         let buckets = if parallel.shard == Shard::Parameters { shared } else { Vec::new() };
@@ -459,8 +466,8 @@ impl Forward {
     }
 
     /// [`Forward::plan_with`] for a session with a training plan. If that shards parameters
-    /// ([`Shard::Parameters`](super::Shard::Parameters)), this plan has the same shares and gathers the others: all ranks then run
-    /// it together, on the same inputs.
+    /// ([`Shard::Parameters`](super::Shard::Parameters)), this plan has the same shares and gathers the others; if ranks compute
+    /// layers together ([`Parallel::tensor`]), they do in this plan, too. All ranks then run it together, on the same inputs.
     ///
     /// # Errors
     /// As [`Forward::plan`].
@@ -519,7 +526,13 @@ impl Forward {
             offload: None,
         };
         let [before, after] = passes::first(passes::COUNT);
-        let graph = passes::run(before, self.graph.clone(), &choices);
+        let mut graph = self.graph.clone();
+        if let Some(train) = beside.filter(|_| parallel.tensor > 1) {
+            graph = passes::split_layers(graph, parallel, Some(train.graph()))?;
+        }
+        let mut graph = passes::run(before, graph, &choices);
+        passes::sum_ranks(&mut graph, parallel.ranks);
+        passes::order_exchanges(&mut graph);
         let mut graph = passes::run(after, graph, &choices);
         if let Some(train) = beside {
             let shared = SharedBucket::of_step(&mut graph, &train.graph().sharded);

@@ -6,7 +6,7 @@ use super::state_layout::StateLayout;
 use crate::compile::{Plan, Region, Storage, StorageId};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Value};
+use crate::graph::{Class, PartOf, Value};
 
 /// Checks that plans may share a session on a device. Returns the position of the plan with the most
 /// optimizer state.
@@ -134,10 +134,10 @@ fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
     }
 }
 
-/// Returns the parts of tensors of some classes that a plan's rank has, by name: the first element and their number.
-fn parts(plan: &Plan, of: impl Fn(Class) -> bool) -> BTreeMap<String, (u64, u64)> {
+/// Returns the parts of tensors of some classes that a plan's rank has, by name, and their numbers of elements.
+fn parts(plan: &Plan, of: impl Fn(Class) -> bool) -> BTreeMap<String, (PartOf, u64)> {
     let values = plan.graph().values.iter().filter(|value| of(value.class));
-    let part = |value: &Value| Some((value.name.clone(), (value.part_of?.0, value.shape.numel())));
+    let part = |value: &Value| Some((value.name.clone(), (value.part_of?, value.shape.numel())));
     values.filter_map(part).collect()
 }
 

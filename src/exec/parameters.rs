@@ -9,7 +9,7 @@ use super::state_layout::StateLayout;
 use super::transfer::Place;
 use crate::compile::StorageId;
 use crate::error::{Error, Result};
-use crate::graph::{LOSS_SCALE, Op};
+use crate::graph::{LOSS_SCALE, Op, PartOf};
 use crate::maybe_async;
 use crate::progress;
 
@@ -28,14 +28,21 @@ impl Session {
         let storage = lasting_storage(&self.state_plan, name)?;
         let layout = StateLayout::of(&self.state_plan, storage);
         let own = layout.widened(&self.words_of(name).await?);
-        let Some((start, whole)) = layout.part_of else { return Ok(own) };
-        let mut all = vec![0.0; whole.numel() as usize];
+        let Some(part_of) = layout.part_of else { return Ok(own) };
+        let mut all = vec![0.0; part_of.whole.numel() as usize];
         let exchanges = &mut self.host.exchanges;
         let own = bytemuck::cast_slice(&own);
-        let gathered = exchanges.transport().and_then(|ranks| all_gather(ranks, start, own));
-        for (start, part) in gathered.map_err(|error| exchanges.failed(error))? {
-            let to = bytemuck::cast_slice_mut::<f32, u8>(&mut all[start as usize..]);
-            to[..part.len()].copy_from_slice(&part);
+        let gathered = exchanges.transport().and_then(|ranks| all_gather(ranks, part_of.first, own));
+        for (first, part) in gathered.map_err(|error| exchanges.failed(error))? {
+            let elements = part.len() as u64 / 4;
+            // Shares in one run differ in their lengths.
+            let run = if part_of.pitch == part_of.whole.numel() { elements } else { part_of.run };
+            let mut part = &part[..];
+            for to in (PartOf { first, run, ..part_of }).runs(0..elements) {
+                let to = &mut all[to.start as usize..to.end as usize];
+                let from = part.split_off(..4 * to.len()).unwrap_or_default();
+                bytemuck::cast_slice_mut::<f32, u8>(to).copy_from_slice(from);
+            }
         }
         Ok(all)
     }
@@ -69,13 +76,13 @@ impl Session {
             let message = format!("takes {} elements, got {}", held.whole(), data.len());
             return Err(Error::Input { name: name.to_owned(), message });
         }
-        let data = held.own(data);
+        let of_whole = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
+        let part = |range: Range<u64>| held.own(range, of_whole);
         self.ledger.device.alive()?;
         if let Some(words) = self.host.contents(name, &self.ledger.device).await? {
-            words.copy_from_slice(&held.dtype.pack(data));
+            words.copy_from_slice(&held.dtype.pack(&part(0..held.elements)));
             return Ok(());
         }
-        let part = |range: Range<u64>| data[range.start as usize..range.end as usize].to_vec();
         let place = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
             Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)).await,
@@ -121,8 +128,7 @@ impl Session {
             // Parameters are the first storages, in the order of registration.
             let storage = StorageId(i as u32);
             let (place, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
-            let first = held.part_of.map_or(0, |(start, _)| start);
-            let initial = |part: Range<u64>| param.initial(first + part.start..first + part.end);
+            let initial = |part: Range<u64>| held.own(part, |run| param.initial(run));
             transfer.upload(&self.ledger, place, |words| held.words(words, initial)).await?;
             filled += param.shape().numel();
             task.done(filled);

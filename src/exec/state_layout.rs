@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::compile::{Plan, StorageId};
 use crate::dtype::DType;
 use crate::dtype::blocks::BLOCK;
-use crate::shape::Shape;
+use crate::graph::PartOf;
 
 /// Element type and elements of a parameter or optimizer state.
 #[derive(Clone, Copy)]
@@ -13,8 +13,8 @@ pub(super) struct StateLayout {
     pub(super) dtype: DType,
     /// Number of the elements that this rank has.
     pub(super) elements: u64,
-    /// For state of which each rank has a part: the first of its elements, and the shape of the whole.
-    pub(super) part_of: Option<(u64, Shape)>,
+    /// For state of which each rank has a part: which elements this one has.
+    pub(super) part_of: Option<PartOf>,
 }
 
 impl StateLayout {
@@ -34,13 +34,25 @@ impl StateLayout {
 
     /// Number of the elements of the whole.
     pub(super) fn whole(self) -> u64 {
-        self.part_of.map_or(self.elements, |(_, whole)| whole.numel())
+        self.part_of.map_or(self.elements, |part| part.whole.numel())
     }
 
-    /// Returns this rank's elements of the whole.
-    pub(super) fn own(self, whole: &[f32]) -> &[f32] {
-        let start = self.part_of.map_or(0, |(start, _)| start as usize);
-        &whole[start..start + self.elements as usize]
+    /// Returns what elements of this rank are in the whole, as runs in their order.
+    pub(super) fn runs(self, own: Range<u64>) -> Vec<Range<u64>> {
+        match self.part_of {
+            Some(part) => part.runs(own).collect(),
+            None => vec![own],
+        }
+    }
+
+    /// Returns a range of this rank's elements; `whole` returns a range of the whole.
+    pub(super) fn own(self, own: Range<u64>, mut whole: impl FnMut(Range<u64>) -> Vec<f32>) -> Vec<f32> {
+        let mut runs = self.runs(own).into_iter();
+        let first = runs.next().map(&mut whole).unwrap_or_default();
+        runs.fold(first, |mut all, run| {
+            all.extend(whole(run));
+            all
+        })
     }
 
     /// Packs a range of 32-bit words. `part` returns the `f32` elements of a range.

@@ -41,7 +41,17 @@ impl Attention {
     fn attend(&self, scale: f32) -> Attend {
         let band = Band::new(self.causal, self.window);
         let (alibi, cap) = (self.alibi, self.softcap.unwrap_or(0.0));
-        Attend { packed: None, band, documents: false, alibi, scale, cap, dropout: 0.0, key: 0 }
+        Attend {
+            packed: None,
+            band,
+            documents: false,
+            alibi,
+            scale,
+            cap,
+            dropout: 0.0,
+            key: 0,
+            heads_of: None,
+        }
     }
 }
 

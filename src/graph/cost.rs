@@ -39,7 +39,7 @@ impl Cost {
     /// Returns the cost of an operation on operands and results of these shapes and types. Views cost nothing;
     /// plans count host transfers.
     pub(crate) fn of(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> Self {
-        if matches!(op, Op::Reshape(_) | Op::Detach) || op.moves() {
+        if matches!(op, Op::Reshape(_) | Op::Detach | Op::SumRanks { .. }) || op.moves() {
             return Self::default();
         }
         let shape = |of: &[(Shape, DType)], i: usize| of.get(i).map(|(shape, _)| *shape);
@@ -186,6 +186,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         | Op::Place { .. }
         | Op::Gather { .. }
         | Op::Detach
+        | Op::SumRanks { .. }
         | Op::Concat { .. }
         | Op::Copy
         | Op::Cast(_)

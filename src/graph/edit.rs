@@ -49,6 +49,7 @@ impl Graph {
         if matches!(value.class, Class::Parameter | Class::Input) {
             value.class = Class::Activation;
             value.indices = None;
+            value.part_of = None;
         }
         change(&mut value);
         self.add_value(value)

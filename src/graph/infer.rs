@@ -167,7 +167,7 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             (F32, _) | (_, F32) => Ok(vec![(shape(0), *to)]),
             (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
         },
-        Op::Copy | Op::Detach => same(0),
+        Op::Copy | Op::Detach | Op::SumRanks { .. } => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update { rule, share, .. } => {
             debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + rule.others());

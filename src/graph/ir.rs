@@ -1,6 +1,8 @@
 //! Graphs: values, nodes, and what is known of them.
 
 use std::fmt;
+#[cfg(feature = "gpu")]
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -126,9 +128,42 @@ pub struct Value {
     pub offloaded: bool,
     /// The part of the batch whose forward and backward pass computes it, of those of all ranks; 0 otherwise.
     pub part: u32,
-    /// For state and gradients of which this rank has a part: the first of its elements, row-major, and the shape of the
-    /// whole.
-    pub part_of: Option<(u64, Shape)>,
+    /// For parameters, state and gradients of which this rank has a part: which.
+    pub part_of: Option<PartOf>,
+}
+
+/// The elements of a tensor that a rank has: of each `pitch` elements, row-major, `run` from `first` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOf {
+    /// The first element.
+    pub first: u64,
+    /// Consecutive elements.
+    pub run: u64,
+    /// Elements from the start of a run to the start of the next.
+    pub pitch: u64,
+    /// Shape of the whole tensor.
+    pub whole: Shape,
+}
+
+impl PartOf {
+    /// The elements of `share`.
+    pub(crate) fn share(share: Share, whole: Shape) -> Self {
+        Self { first: share.start, run: share.len, pitch: whole.numel(), whole }
+    }
+
+    /// Returns which elements of the whole a range of the part's own elements is, as runs in their order.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn runs(self, own: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let mut at = own.start;
+        std::iter::from_fn(move || {
+            let left = own.end.checked_sub(at).filter(|left| *left > 0)?;
+            let (run, within) = (at / self.run, at % self.run);
+            let start = run * self.pitch + self.first + within;
+            let len = (self.run - within).min(left);
+            at += len;
+            Some(start..start + len)
+        })
+    }
 }
 
 /// Range of indices that an input may hold.

@@ -52,13 +52,13 @@ pub use ir::Graph;
 pub(crate) use ir::Piece;
 #[cfg(feature = "internals")]
 pub use ir::{
-    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
-    Sharded, StepScalars, Value, ValueId,
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, PartOf, Phase,
+    STEP_SCALARS, Sharded, StepScalars, Value, ValueId,
 };
 #[cfg(not(feature = "internals"))]
 pub(crate) use ir::{
-    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, Phase, STEP_SCALARS,
-    Sharded, StepScalars, Value, ValueId,
+    Class, Exchange, ExchangeKind, FusedUpdate, GradientOf, Indices, LOSS_SCALE, Node, PartOf, Phase,
+    STEP_SCALARS, Sharded, StepScalars, Value, ValueId,
 };
 pub(crate) use lora::Adapter;
 pub use lora::LoraConfig;

@@ -14,6 +14,12 @@ impl Tensor {
         self.one(Op::Detach, &[self], Location::caller())
     }
 
+    /// The sum over the ranks that compute a layer together.
+    #[track_caller]
+    pub(crate) fn sum_ranks(&self) -> Tensor {
+        self.one(Op::SumRanks { of_gradient: false }, &[self], Location::caller())
+    }
+
     /// Creates a tensor of this trace with the index along `axis` as each element: with shape `[n]` and axis 0,
     /// `torch.arange(n)`.
     #[track_caller]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::infer::infer;
 use super::{
-    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, Phase, Piece, Share, Tensor,
-    Value, ValueId,
+    Class, GradientOf, Graph, Indices, Node, Op, Param, ParamGroup, Params, PartOf, Phase, Piece, Share,
+    Tensor, Value, ValueId,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result, TraceError};
@@ -318,8 +318,21 @@ impl Trace {
     /// Does what [`Trace::state_of`] does, for this rank's share of state of this shape.
     pub(crate) fn part_of_state(&self, dtype: DType, name: &str, shape: Shape, share: Share) -> Tensor {
         let id = self.persistent(name, Shape::from([share.len as usize]), dtype, Class::Optimizer);
-        self.state.borrow_mut().graph.values[id.index()].part_of = Some((share.start, shape));
+        self.state.borrow_mut().graph.values[id.index()].part_of = Some(PartOf::share(share, shape));
         self.tensor(id)
+    }
+
+    /// Whether this rank has a part of a parameter, as one of those that compute a layer together.
+    pub(crate) fn is_split(&self, id: ValueId) -> bool {
+        self.state.borrow().graph.value(id).part_of.is_some()
+    }
+
+    /// Says that `state`, of the same shape, has the same elements as a parameter of which this rank has a part.
+    pub(crate) fn split_like(&self, state: &Tensor, parameter: &Tensor) {
+        if let (Some(state), Some(parameter)) = (state.id(), parameter.id()) {
+            let values = &mut self.state.borrow_mut().graph.values;
+            values[state.index()].part_of = values[parameter.index()].part_of;
+        }
     }
 
     /// Returns the input that the session feeds before each step; see [`StepScalars`](super::StepScalars).

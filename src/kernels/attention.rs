@@ -220,8 +220,10 @@ impl<'a> Run<'a> {
         let mut words: Vec<u32> = grid.iter().map(|&word| word as u32).collect();
         words.extend(lengths.map(|word| word as u32));
         words.extend(range.map(|word| word as u32));
-        let lower = if self.attend.alibi { Attend::lower_power(heads) as u32 } else { 0 };
-        words.extend([band.before, band.after, lower]);
+        let [first, all] = self.attend.layer_heads(heads);
+        let lower = if self.attend.alibi { Attend::lower_power(all) } else { 0 };
+        words.extend([band.before, band.after]);
+        words.extend([first, all, lower].map(|word| word as u32));
         words.extend([self.attend.scale.to_bits(), self.attend.cap.to_bits(), self.attend.key]);
         // A weight is dropped where its 32 random bits are below p · 2³².
         words.extend([(p * 4_294_967_296.0) as u32, ((1.0 / (1.0 - p)) as f32).to_bits()]);
@@ -290,6 +292,7 @@ mod tests {
                     cap: 0.0,
                     dropout: 0.0,
                     key: 0,
+                    heads_of: None,
                 };
                 let qkv = (Shape::from([1, 4096, 8, 64]), DType::F32);
                 let of = |shape: &[usize]| (Shape::try_new(shape).expect("few dimensions"), DType::F32);

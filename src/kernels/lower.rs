@@ -152,7 +152,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::ScatterAdd { axis, .. } => indices::scatter_add(site, *axis),
         Op::ArgSort { descending } => indices::argsort(site, *descending)?.into(),
         Op::Concat { axis } => movement::concat(site, *axis),
-        Op::Copy | Op::Detach => movement::copy(site, 0).into(),
+        Op::Copy | Op::Detach | Op::SumRanks { .. } => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update { rule, rate, stored, share } => {
             let first = share.map_or(0, |share| share.start);

@@ -21,6 +21,16 @@ impl Optimizer {
         Err(Error::setting("parallel.shard", message))
     }
 
+    /// Checks that ranks may each have a part of a parameter with state of the same elements.
+    pub(crate) fn check_tensor(&self) -> Result<()> {
+        if self.check_shards().is_ok() && !matches!(self, Self::Adam8bit(_)) {
+            return Ok(());
+        }
+        let message = "Adafactor, Adam-mini, Muon and Adam8bit have state of rows or blocks, which ranks that compute a layer \
+                       together would cut; use another optimizer, such as AdamW";
+        Err(Error::setting("parallel.tensor", message))
+    }
+
     /// Checks the range of each setting.
     pub(super) fn check(&self) -> Result<()> {
         let mut rules = vec![("lr", self.learning_rate(), f32::MAX)];

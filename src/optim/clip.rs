@@ -50,8 +50,17 @@ type Gradients = Vec<(ValueId, Tensor)>;
 /// Returns the norm of all elements together; `None` if there are no gradients.
 pub(super) fn norm(gradients: &[(ValueId, Tensor)]) -> Option<Tensor> {
     let sum_of_squares = |g: &Tensor| g.reduce_keep(Reduction::SumSquares, &[]).reshape([]);
-    let squares = gradients.iter().map(|(_, g)| sum_of_squares(g));
-    Some(squares.reduce(|sum, part| sum.add(&part))?.sqrt())
+    let sum = |split: bool| {
+        let own = gradients.iter().filter(|(id, g)| g.trace().is_split(*id) == split);
+        own.map(|(_, g)| sum_of_squares(g)).reduce(|sum, part| sum.add(&part))
+    };
+    // Of parameters of which this rank has a part, the other ranks have the rest.
+    let (whole, parts) = (sum(false), sum(true).map(|parts| parts.sum_ranks()));
+    let all = match (whole, parts) {
+        (Some(whole), Some(parts)) => whole.add(&parts),
+        (whole, parts) => whole.or(parts)?,
+    };
+    Some(all.sqrt())
 }
 
 #[cfg(test)]

@@ -361,7 +361,11 @@ impl Optimizer {
                 Some(share) => {
                     trace.part_of_state(dtype, &name, shape, share.of_state(shape.numel(), elements))
                 }
-                None => trace.state_of(dtype, &name, shape),
+                None => {
+                    let state = trace.state_of(dtype, &name, shape);
+                    trace.split_like(&state, weight);
+                    state
+                }
             }
         };
         let mut states: Vec<Tensor> = states.into_iter().map(state).collect();

@@ -95,7 +95,8 @@ impl<'a> Operands<'a> {
         if p == 0.0 {
             return 1.0;
         }
-        let row = (b * self.sizes.heads + head) * self.sizes.rows + i;
+        let [first, heads] = self.attend.layer_heads(self.sizes.heads);
+        let row = (b * heads + first + head) * self.sizes.rows + i;
         let kept = attention_keeps(row, j, self.attend.key, self.words, p);
         if kept { 1.0 / (1.0 - p) } else { 0.0 }
     }

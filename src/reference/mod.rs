@@ -297,7 +297,8 @@ impl<'a> Twin<'a> {
             Op::Detach if self.held.contains_key(&node.outputs[0]) => {
                 vec![self.held[&node.outputs[0]].clone()]
             }
-            Op::Reshape(_) | Op::Copy | Op::Detach => vec![x(0).data.to_vec()],
+            // Of one rank.
+            Op::Reshape(_) | Op::Copy | Op::Detach | Op::SumRanks { .. } => vec![x(0).data.to_vec()],
             Op::Permute(perm) => vec![movement::permute(x(0), perm)],
             Op::Slice { axis, start, len } => vec![movement::slice(x(0), *axis, *start, *len)],
             Op::Stride { axis, start, step, len } => vec![movement::stride(x(0), *axis, *start, *step, *len)],

@@ -69,6 +69,7 @@ fn rounds(op: &Op) -> bool {
             | Op::Gather { .. }
             | Op::ArgSort { .. }
             | Op::Detach
+            | Op::SumRanks { .. }
             | Op::Concat { .. }
             | Op::Cast(_)
             | Op::Copy

@@ -293,6 +293,7 @@ impl Answer {
             ("ranks", u64::from(options.parallel.ranks).into()),
             ("shard", options.parallel.shard.name().into()),
             ("shares", options.parallel.shares.to_string().into()),
+            ("tensor", u64::from(options.parallel.tensor).into()),
             ("changes", Json::list(self.changes.iter().map(String::as_str))),
         ]
     }

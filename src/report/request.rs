@@ -89,7 +89,7 @@ impl Default for Request {
 }
 
 /// The settings of [`Request::set`].
-const SETTINGS: [&str; 30] = [
+const SETTINGS: [&str; 31] = [
     "accumulate",
     "batch",
     "bit_masks",
@@ -119,6 +119,7 @@ const SETTINGS: [&str; 30] = [
     "shard",
     "shares",
     "stochastic_rounding",
+    "tensor",
     "weights",
 ];
 
@@ -196,6 +197,7 @@ impl Request {
             "accumulate" => self.accumulate = Some(parsed(name, value, "a number of parts")?),
             "ranks" => options.parallel.ranks = parsed(name, value, "a number of devices")?,
             "shard" => options.parallel.shard = Shard::named(value)?,
+            "tensor" => options.parallel.tensor = parsed(name, value, "a number of devices")?,
             "shares" => self.shares = value.to_owned(),
             "clip_norm" => options.clip = Clip::Norm(parsed(name, value, "a number")?),
             "loss_scale" => options.loss_scale = flag(name, value)?.then(LossScale::default),
@@ -267,9 +269,10 @@ impl Request {
         let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
         let weights = WeightStorage::named(&self.weights, rounding).unwrap_or_default();
         let ranks = self.options.parallel.ranks;
-        let accumulate = self.accumulate.unwrap_or(ranks);
-        let (shard, shares) = (self.options.parallel.shard, Shares::named(&self.shares, accumulate)?);
-        let parallel = Parallel { shard, shares, ..Parallel::of(0, ranks) };
+        let Parallel { shard, tensor, .. } = self.options.parallel;
+        let accumulate = self.accumulate.unwrap_or(if tensor > 1 { 1 } else { ranks });
+        let shares = Shares::named(&self.shares, accumulate)?;
+        let parallel = Parallel { shard, shares, tensor, ..Parallel::of(0, ranks) };
         Ok(PlanOptions { weights, parallel, accumulate, ..self.options })
     }
 

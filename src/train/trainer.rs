@@ -7,7 +7,7 @@ use super::plateau::Plateau;
 use super::recipe::Recipe;
 use super::task::{self, Task};
 use super::{Callback, Epoch, Metric, ReduceOnPlateau, StepProgress, Stop};
-use crate::compile::{Forward, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep};
+use crate::compile::{Forward, Parallel, Plan, PlanOptions, Recompute, TrainStep};
 #[cfg(not(target_family = "wasm"))]
 use crate::data::ahead;
 use crate::data::{Batch, Dataset, Loader};
@@ -154,7 +154,7 @@ impl Trainer {
         let trace = |samples: usize| TrainStep::trace(params, |trace| loss(trace, samples));
         // Forward passes have the shares of the training step, whatever that recomputes.
         let quick = PlanOptions { recompute: Recompute::Off, budget: None, ..plan };
-        let sharded = (ranks > 1 && plan.parallel.shard == Shard::Parameters && !programs.is_empty())
+        let sharded = (plan.parallel.splits_parameters() && !programs.is_empty())
             .then(|| trace(loader.batch() / plan.accumulate.max(1) as usize)?.plan(&quick, limits))
             .transpose()?;
         let forward = |(name, network): &(String, task::Network)| -> Result<Plan> {

@@ -83,6 +83,25 @@ fn processes_share_out_parts_by_their_budgets() {
     }
 }
 
+/// Four processes that compute layers together have the parameters of four threads.
+#[test]
+fn processes_compute_layers_together() {
+    let adapter = &devices()[0].adapter().name[..];
+    let together = ["--tensor", "4"];
+    let threads = json(&[&BENCH[..], &together, &["--ranks", "4", "--adapter", adapter]].concat());
+    let Some(mut command) = bench(&[(4, &together)], adapter) else { return };
+    let processes = printed(&command.output().expect("mpirun starts"));
+    for found in [&threads, &processes] {
+        assert_eq!(found["parameters_hash"], threads["parameters_hash"]);
+        assert_eq!([&found["ranks"], &found["tensor"], &found["accumulate"]], [4, 4, 1]);
+        assert_eq!(found["device_bytes"], found["planned_bytes"]);
+    }
+    let one = json(&[&BENCH[..], &["--adapter", adapter]].concat());
+    let loss = |found: &Value| found["loss_last"].as_f64().expect("a number");
+    assert!((loss(&threads) - loss(&one)).abs() < 1e-4 * loss(&one), "{} and {}", loss(&threads), loss(&one));
+    assert!(threads["device_bytes"].as_u64() < one["device_bytes"].as_u64());
+}
+
 /// Runs processes that fail; returns what they say, and checks that they end soon.
 fn failure(command: &mut Command) -> String {
     let start = Instant::now();

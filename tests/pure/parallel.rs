@@ -307,6 +307,50 @@ fn shares_that_do_not_go_with_the_step_are_refused() {
     assert!(sharded.contains("shard the optimizer's state alone"), "{sharded}");
 }
 
+fn together(rank: u32, ranks: u32) -> Parallel {
+    Parallel { tensor: ranks, ..Parallel::of(rank, ranks) }
+}
+
+/// Weights of blocks, their state and what lies between their products are split; embeddings, norms and the residual stream
+/// are on all ranks.
+#[test]
+fn ranks_that_compute_layers_together_hold_parts_of_them() {
+    let blocks = |plan: &Plan| -> u64 {
+        let graph = plan.graph();
+        let own = |value: &&Value| value.class.is_persistent() && value.name.contains(".h.");
+        graph.values.iter().filter(own).map(Value::bytes).sum()
+    };
+    let whole = plan("gpt2", 1, 1, Parallel::default()).expect("planned");
+    for ranks in [2, 4] {
+        let plans = [0, ranks - 1].map(|rank| plan("gpt2", 1, 1, together(rank, ranks)).expect("planned"));
+        assert_eq!(plans[0].footprint(), plans[1].footprint());
+        let share = blocks(&plans[0]) as f64 / blocks(&whole) as f64 * f64::from(ranks);
+        assert!((1.0..1.01).contains(&share), "{share} of 1/{ranks} of the blocks");
+        assert!(plans[0].footprint().total() < whole.footprint().total());
+        // Two sums of the residual stream in each block and direction, each a scatter and a gather.
+        assert_eq!(plans[0].graph().exchanges.len(), 12 * 2 * 2 * 2);
+    }
+}
+
+#[test]
+fn ranks_that_cannot_compute_layers_together_are_refused() {
+    let error = |model, parallel| plan(model, 4, 1, parallel).expect_err("refused").to_string();
+    assert!(error("cnn", together(0, 2)).contains("no layer can be split over 2 ranks"));
+    assert!(error("mlp", Parallel { tensor: 2, ..Parallel::of(0, 4) }).contains("tensor 2 of 4 ranks"));
+    let sharded = Parallel { shard: Shard::Optimizer, ..together(0, 2) };
+    assert!(error("mlp", sharded).contains("with `shard`"));
+    let shares = Shares::of(&[1, 1]).expect("shares");
+    assert!(error("mlp", Parallel { shares, ..together(0, 2) }).contains("with `shares`"));
+    let step = Model::named("mlp", 0).and_then(|model| model.train_step(4)).expect("traced");
+    let limits = Limits::named("nvidia").expect("a preset");
+    for name in Optimizer::NAMES {
+        let optimizer = Optimizer::named(name).expect("known");
+        let options = PlanOptions { optimizer, parallel: together(0, 2), ..PlanOptions::default() };
+        let refused = ["adafactor", "adam-mini", "muon", "adam8bit"].contains(&name);
+        assert_eq!(step.plan(&options, &limits).is_err(), refused, "{name}");
+    }
+}
+
 #[test]
 fn ranks_that_do_not_divide_the_parts_are_refused() {
     let error = |accumulate, parallel| plan("mlp", 8, accumulate, parallel).expect_err("refused").to_string();

@@ -31,6 +31,7 @@ mod refit;
 mod row_ops;
 mod sharing;
 mod submits;
+mod tensor;
 
 #[path = "../support/mod.rs"]
 mod support;

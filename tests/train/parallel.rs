@@ -12,7 +12,9 @@ use wgrad::compile::{Parallel, PlanOptions, Shard};
 use wgrad::data::{Loader, Subset};
 use wgrad::device::Device;
 use wgrad::exec::{LocalTransport, OnOom};
-use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, TrainOptions, Trainer};
+use wgrad::graph::{Params, Tensor};
+use wgrad::nn::Linear;
+use wgrad::train::{Callback, Checkpoint, Epoch, StepProgress, Task, TrainOptions, Trainer};
 use wgrad::{Error, Result};
 
 const PARTS: u32 = 4;
@@ -79,6 +81,48 @@ fn trainers_on_ranks_have_the_bits_of_one_and_go_on_on_other_numbers() {
             );
         }
         assert!(std::fs::read(&next).expect("written") == std::fs::read(&one).expect("written"), "{ranks:?}");
+    }
+}
+
+/// The parameters are those of one device within rounding, in the same files, and evaluation runs on all ranks.
+#[test]
+fn trainers_compute_layers_together() {
+    let device = &devices()[0];
+    let folder = Folder::new("ranks-together");
+    let (_, test) = digits().split(0.9, 0);
+    let path = folder.join("two.safetensors");
+    let run = |(ranks, tensor): (u32, u32), from: Option<&Path>, to: Option<&Path>| {
+        on_ranks(ranks, |rank, transport: LocalTransport| {
+            let parallel = Parallel { tensor, ..Parallel::of(rank, ranks) };
+            let plan = PlanOptions { accumulate: PARTS, parallel, ..PlanOptions::default() };
+            let params = Params::new(1);
+            let [first, last] = [("fc1", 64, 16), ("fc2", 16, 10)]
+                .map(|(name, inputs, outputs)| Linear::new(&params.scope(name), inputs, outputs));
+            let net = |x: &Tensor| x.dropout(0.1).apply(&first).relu().apply(&last);
+            let task = Task::classifier(&params, 64, 10, net);
+            let options = TrainOptions { plan, ..TrainOptions::default() };
+            let mut trainer = Trainer::new(device, task, loader(340), &options).expect("it opens");
+            if ranks > 1 {
+                trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+            }
+            from.into_iter().for_each(|from| trainer.load(from).expect("a checkpoint"));
+            let hash = trainer.session().parameters_hash().expect("read");
+            let mut checkpoint = to.map(|to| Checkpoint { path: to.to_owned(), ..Checkpoint::default() });
+            let mut callbacks: Vec<&mut dyn Callback> = Vec::new();
+            callbacks.extend(checkpoint.as_mut().map(|checkpoint| checkpoint as &mut dyn Callback));
+            let end = trainer.fit(1, Some(&test), &mut callbacks).expect("it trains");
+            (end, hash, trainer.session().parameters_hash().expect("read"))
+        })
+    };
+    let one = run((1, 1), None, None).remove(0);
+    let two = run((2, 2), None, Some(&path));
+    assert_eq!((two[0].0.loss.to_bits(), two[0].2), (two[1].0.loss.to_bits(), two[1].2));
+    assert_eq!(two[0].1, one.1, "the same start");
+    assert!((two[0].0.loss - one.0.loss).abs() < 1e-4, "{} and {}", two[0].0.loss, one.0.loss);
+    let metric = |epoch: &Epoch| epoch.metric.expect("evaluated").value;
+    assert!((metric(&two[0].0) - metric(&one.0)).abs() < 0.02);
+    for ranks in [(1, 1), (2, 2), (2, 1)] {
+        assert_eq!(run(ranks, Some(&path), None)[0].1, two[0].2, "{ranks:?}");
     }
 }
 

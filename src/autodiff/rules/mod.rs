@@ -66,6 +66,8 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         Op::Softmax { log } => vec![site.want(0, || loss::softmax(site, *log))],
         Op::CrossEntropy => vec![site.want(0, || loss::cross_entropy(site)), None],
         Op::Reshape(_) | Op::Copy => vec![site.want(0, || site.dy().reshape(site.inputs[0].shape()))],
+        Op::SumRanks { of_gradient: false } => vec![site.want(0, || site.dy().clone())],
+        Op::SumRanks { of_gradient: true } => vec![site.want(0, || site.dy().sum_ranks())],
         Op::Permute(perm) => vec![site.want(0, || movement::permute(site, perm))],
         Op::Expand(_) => vec![site.want(0, || site.dy().sum_to(site.inputs[0].shape()))],
         Op::Slice { axis, start, len } => vec![site.want(0, || movement::slice(site, *axis, *start, *len))],

@@ -71,7 +71,7 @@ pub struct Options {
 }
 
 /// Options, by their ids, that only networks have.
-const OF_NETWORKS: [&str; 37] = [
+const OF_NETWORKS: [&str; 38] = [
     "dim",
     "loss",
     "batch",
@@ -94,6 +94,7 @@ const OF_NETWORKS: [&str; 37] = [
     "ranks",
     "shares",
     "shard",
+    "tensor",
     "bucket",
     "wire",
     "clip_norm",
@@ -363,6 +364,7 @@ fn print(
             "parameters_hash": hash,
         });
         result["ranks"] = plan.parallel.ranks.into();
+        result["tensor"] = plan.parallel.tensor.into();
         result["shares"] = plan.parallel.shares.to_string().into();
         result["wire_bytes"] = plan.wire_bytes().into();
         if let (true, Some(profile)) = (options.profile, profile) {

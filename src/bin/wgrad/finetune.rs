@@ -336,7 +336,8 @@ impl Run<'_> {
 
     /// Whether a rank takes part in what reads all parameters: rank 0 does, and each that has a share of them.
     fn reads_parameters(&self, trainer: &Trainer) -> bool {
-        trainer.rank() == 0 || self.options.fitting.shard == Shard::Parameters.name()
+        let fitting = &self.options.fitting;
+        trainer.rank() == 0 || fitting.tensor > 1 || fitting.shard == Shard::Parameters.name()
     }
 }
 

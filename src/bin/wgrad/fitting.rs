@@ -30,7 +30,8 @@ pub struct Options {
     /// Save one bit per element where the backward pass only needs to know where a ReLU passes gradients.
     #[arg(long)]
     pub bit_masks: bool,
-    /// Number of micro-batches that the batch is split into; their gradients are summed. The default is --ranks.
+    /// Number of micro-batches that the batch is split into; their gradients are summed. The default is --ranks,
+    /// with --tensor 1.
     #[arg(long, alias = "parts")]
     accumulate: Option<u32>,
     /// Number of devices that share the micro-batches of a batch; the plan is that of one of them. The default is what
@@ -45,6 +46,10 @@ pub struct Options {
     /// (ZeRO-3).
     #[arg(long, default_value = Shard::None.name())]
     pub shard: String,
+    /// Number of devices that compute a layer together, each with a part of its weights: 1, or as many as --ranks, which then
+    /// all have the same samples.
+    #[arg(long, default_value_t = 1)]
+    pub tensor: u32,
     /// Gradients are exchanged as soon as this many bytes of them are there.
     #[arg(long, value_name = "SIZE", default_value_t = Parallel::default().bucket)]
     bucket: Bytes,
@@ -82,7 +87,7 @@ impl Options {
 
     /// Returns the number of micro-batches on all ranks together.
     pub fn parts(&self) -> u32 {
-        self.accumulate.unwrap_or(self.ranks())
+        self.accumulate.unwrap_or(if self.tensor > 1 { 1 } else { self.ranks() })
     }
 
     /// The shares of all devices; those of a run ask each other.
@@ -117,9 +122,9 @@ impl Options {
         }
         let (bucket, wire_bytes_per_s, shard) = (self.bucket, self.wire, Shard::named(&self.shard)?);
         let rank = run.as_ref().map_or(0, |(_, transport)| transport.rank());
-        let shares = self.shares(run)?;
-        let parallel =
-            Parallel { shares, bucket, wire_bytes_per_s, shard, ..Parallel::of(rank, self.ranks()) };
+        let (shares, tensor) = (self.shares(run)?, self.tensor);
+        let parallel = Parallel::of(rank, self.ranks());
+        let parallel = Parallel { shares, bucket, wire_bytes_per_s, shard, tensor, ..parallel };
         let recompute = Recompute::named(&self.recompute)?;
         let budget = self.budget()?;
         let card = self.card.as_deref().map_or(Ok(Card::default()), str::parse);

@@ -8,14 +8,15 @@ use super::fuse_updates::is_small;
 use crate::compile::Shard;
 use crate::dtype::DType;
 use crate::graph::{
-    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, Phase, Sharded, Share, Value, ValueId,
+    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, PartOf, Phase, Sharded, Share, Value,
+    ValueId,
 };
 use crate::shape::Shape;
 
 use super::Parts;
 
 /// Words of a share are a multiple of this, so that sums of shares read vec4.
-const SHARE_WORDS: u64 = 4;
+pub(super) const SHARE_WORDS: u64 = 4;
 
 /// Adds sends and receives to a graph. [`order_exchanges`] then adds tokens.
 pub(super) struct Exchanges {
@@ -450,7 +451,7 @@ impl Sums {
             let [start, len] = [start, len].map(|words| words as usize);
             let suffix = format!("share{}", graph.values.len());
             let share = graph.derive(gradient, &suffix, |value| {
-                value.part_of = Some((first, value.shape));
+                value.part_of = Some(PartOf::share(Share { start: first, len: len as u64 }, value.shape));
                 value.shape = Shape::from([len]);
             });
             graph.nodes.push(node(Op::Slice { axis: 0, start, len }, vec![sum], vec![share]));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::exchange::{SharedBucket, order_exchanges, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
-use crate::graph::{Class, Graph, Node, Op, Sharded, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, PartOf, Sharded, Value, ValueId};
 use crate::shape::Shape;
 
 /// Buckets of parameters that a device has as a whole at once: the one that operations read, and the one before.
@@ -64,7 +64,7 @@ fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Para
         let value = &mut graph.values[id.index()];
         let name = format!("{}.whole", value.name);
         wholes.insert(id, Value { name, class: Class::Workspace, ..value.clone() });
-        value.part_of = Some((share.start, value.shape));
+        value.part_of = Some(PartOf::share(share, value.shape));
         value.shape = Shape::from([share.len as usize]);
     }
     let send = |graph: &mut Graph, gather: Option<&(usize, usize)>| {

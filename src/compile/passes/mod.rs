@@ -24,9 +24,11 @@ mod simplify;
 mod split_concat_grad;
 mod split_large_parameters;
 mod split_large_tensors;
+mod split_layers;
 mod store_activations;
 mod store_masks;
 mod store_weights_half;
+mod sum_ranks;
 
 use crate::dtype::{Precision, WeightStorage};
 use crate::graph::Graph;
@@ -56,9 +58,11 @@ use simplify::simplify;
 use split_concat_grad::split_concat_grad;
 use split_large_parameters::split_large_parameters;
 use split_large_tensors::split_large_tensors;
+pub(crate) use split_layers::split_layers;
 use store_activations::store_activations;
 use store_masks::store_masks;
 use store_weights_half::store_weights_half;
+pub(crate) use sum_ranks::sum_ranks;
 
 /// Settings that decide which passes run.
 #[derive(Clone, Copy, Debug)]

@@ -9,13 +9,14 @@ use crate::graph::{Binary, ExchangeKind, Graph, Node, Op, Share, ValueId};
 
 /// Adds the exchanges that follow the updates of `buckets`: the parameters of each, unless they are sharded, as soon as no
 /// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With
-/// `late`, updates wait for all gradients, and so do the exchanges.
+/// `late`, updates wait for all gradients, and so do the exchanges. Ranks that compute layers together exchange what they have
+/// found as well.
 pub(crate) fn share_updates(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel, late: bool) {
-    if buckets.is_empty() {
+    if buckets.is_empty() && parallel.tensor == 1 {
         return;
     }
     combine_flags(graph, parallel.ranks);
-    if parallel.shard == Shard::Parameters {
+    if buckets.is_empty() || parallel.shard == Shard::Parameters {
         return;
     }
     let mut updates = take_updates(graph);

@@ -15,7 +15,8 @@ pub(crate) fn split_large_parameters(graph: Graph, max: u64, weights: WeightStor
     let observed: Vec<ValueId> = graph.observed().collect();
     let rows: Vec<Option<usize>> = (graph.ids())
         .map(|(id, value)| {
-            let large = value.class == Class::Parameter && value.bytes() > max && !observed.contains(&id);
+            let whole = value.class == Class::Parameter && value.part_of.is_none();
+            let large = whole && value.bytes() > max && !observed.contains(&id);
             let param = graph.parameters.iter().find(|param| large && param.name() == value.name)?;
             let whole = param.stored_as(weights) == DType::F32 && (trained || !param.trained());
             let readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));

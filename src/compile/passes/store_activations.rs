@@ -119,7 +119,7 @@ impl Packs {
                 for (position, id) in node.outputs.iter().enumerate() {
                     let value = graph.value(*id);
                     // A rank's share is rounded where the whole would be.
-                    let whole = value.part_of.map_or(value.shape, |(_, whole)| whole);
+                    let whole = value.part_of.map_or(value.shape, |part| part.whole);
                     made[id.index()] = Phase::Backward;
                     fits[id.index()] = gradients
                         && value.dtype == DType::F32

@@ -49,6 +49,8 @@ pub(in crate::compile) struct Work {
     pub seconds: f64,
     /// Whether it belongs to the forward pass.
     pub forward: bool,
+    /// Whether it is part of an exchange between ranks.
+    exchanges: bool,
     /// Operands that a fused operation can compute as well: their slots, and the fused operations.
     pub joins: Vec<(u32, u32)>,
 }
@@ -163,6 +165,7 @@ impl CostModel {
             launches,
             seconds,
             forward,
+            exchanges: node.op.exchanges(),
             joins: Vec::new(),
         });
         Ok(())
@@ -213,8 +216,11 @@ impl CostModel {
     /// Whether a forward operation of this step computes the slot, so that it can be recomputed.
     pub(in crate::compile) fn can_drop(&self, slot: usize) -> bool {
         let Slot { producer, stays, persistent, passing, .. } = self.slots[slot];
-        // What changes state cannot run twice.
-        let again = |n: u32| self.works[n as usize].forward && self.works[n as usize].changes.is_empty();
+        // What changes state cannot run twice, and ranks exchange words once.
+        let again = |n: u32| {
+            let work = &self.works[n as usize];
+            work.forward && work.changes.is_empty() && !work.exchanges
+        };
         !stays && !persistent && !passing && producer.is_some_and(again)
     }
 

@@ -166,7 +166,7 @@ fn fingerprint(plan: &Plan) -> u64 {
     lasting.sort_by_key(|value| &value.name);
     for value in lasting {
         add(text(value.name.clone()));
-        add(value.part_of.map_or(value.bytes(), |(_, whole)| whole.numel()));
+        add(value.part_of.map_or(value.bytes(), |part| part.whole.numel()));
     }
     hash
 }

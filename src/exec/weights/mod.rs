@@ -396,7 +396,7 @@ impl Session {
                 Some(parameter) => parameter.shape(),
                 None => {
                     let value = graph.values.iter().find(|value| value.name == storage.name)?;
-                    value.part_of.map_or(value.shape, |(_, whole)| whole)
+                    value.part_of.map_or(value.shape, |part| part.whole)
                 }
             };
             let state = parameter.is_none();

@@ -27,6 +27,9 @@ pub struct Attend {
     pub dropout: f64,
     /// Key of the random draw.
     pub key: u32,
+    /// Where the heads are some of a layer's, as on a rank that has a part of it: the first, and how many query heads the layer has.
+    /// Slopes and draws are those of the layer.
+    pub heads_of: Option<[usize; 2]>,
 }
 
 /// The keys that queries see: query `i` those at positions `i - before ..= i + after`. The queries that see a key are the band
@@ -166,6 +169,11 @@ impl Attend {
         Ok(AttendSizes { batch, heads, kv_heads, rows, cols, size })
     }
 
+    /// Returns which head of its layer the first of `heads` heads is, and how many the layer has.
+    pub fn layer_heads(&self, heads: usize) -> [usize; 2] {
+        self.heads_of.unwrap_or([0, heads])
+    }
+
     /// Returns ALiBi's slope of head `head` of `heads` (Press et al. 2022), 0 without: for a power of two of heads
     /// `2^(-8 (head + 1) / heads)`. Otherwise the first heads have the slopes of the next lower power of two, the others every
     /// second slope of the next higher one.
@@ -173,6 +181,8 @@ impl Attend {
         if !self.alibi {
             return 0.0;
         }
+        let [first, heads] = self.layer_heads(heads);
+        let head = first + head;
         let lower = Self::lower_power(heads);
         let exponent = match head.checked_sub(lower) {
             None => 8.0 * (head + 1) as f64 / lower as f64,
@@ -263,6 +273,7 @@ mod tests {
             cap: 0.0,
             dropout: 0.0,
             key: 0,
+            heads_of: None,
         };
         let slopes = |heads: usize| (0..heads).map(|head| attend.slope(head, heads)).collect::<Vec<_>>();
         assert_eq!(slopes(8), (1..9).map(|i| 0.5f64.powi(i)).collect::<Vec<_>>());

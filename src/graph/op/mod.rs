@@ -250,6 +250,12 @@ pub enum Op {
     /// Rows of `k` and `v` are stored into the caches, from row `length` on; those past the end are not. The caches may be
     /// stored in 16 bits. Forward passes only.
     CachedAttention(Attend),
+    /// `x → Σ x` over the ranks that compute a layer together; with `of_gradient`, `x → x`, whose gradient is that sum.
+    /// Only plans add it, and replace it by sends, receives and sums.
+    SumRanks {
+        /// Whether the gradient is summed, in place of the tensor.
+        of_gradient: bool,
+    },
     /// `state [4] → scale []`: the initial gradient of the loss; `start` while the state is all zeros.
     LossScaleSeed {
         /// The first scale.

@@ -70,6 +70,7 @@ named! {
         Op::Send { .. } => "send",
         Op::Receive { .. } => "receive",
         Op::Replace { .. } => "replace",
+        Op::SumRanks { .. } => "sum_ranks",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
         Op::CachedAttention(_) => "cached_attention",
@@ -174,6 +175,7 @@ impl Op {
             | Self::Send { .. }
             | Self::Receive { .. }
             | Self::Replace { .. }
+            | Self::SumRanks { .. }
             | Self::LossScaleSeed { .. }
             | Self::NotFinite
             | Self::LossScale { .. }

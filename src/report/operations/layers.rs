@@ -194,4 +194,11 @@ pub(super) const COMPILER: &[Row] = &[
     row("send", "", "copy to what is sent to other ranks", NO, &[]),
     row("receive", "", "copy from what other ranks sent", NO, &[]),
     row("replace", "", "copy to a parameter of what other ranks updated", NO, &[]),
+    row(
+        "sum_ranks",
+        "",
+        "the sum of what the ranks of a layer computed, by `send`, `receive` and sums",
+        YES,
+        &[],
+    ),
 ];

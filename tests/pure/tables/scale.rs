@@ -22,36 +22,33 @@ type Network = (&'static str, usize, Option<usize>, bool);
 const NETWORKS: [Network; 2] = [("gpt2", 8, Some(1024), false), ("resnet50", 64, None, false)];
 const LARGE: Network = ("llama-3.1-8b", 2, Some(2048), true);
 
-fn rows((name, samples, seq, lean): Network, counts: [u32; 4]) -> Vec<Vec<String>> {
+fn plan_of((name, samples, seq, lean): Network, accumulate: u32, parallel: Parallel) -> Plan {
     let card = Card::named("h200").expect("listed");
-    let of = |ranks: u32, shard: Shard| {
-        let base = PlanOptions { card, ..options("adamw") };
-        let base = match lean {
-            true => PlanOptions {
-                precision: Precision::Bf16,
-                weights: WeightStorage::Bf16(Rounding::Stochastic),
-                recompute: Recompute::Every(2),
-                ..base
-            },
-            false => base,
-        };
-        plan(
-            name,
-            samples,
-            seq,
-            &PlanOptions {
-                accumulate: ranks,
-                parallel: Parallel { shard, ..Parallel::of(0, ranks) },
-                ..base
-            },
-        )
+    let base = PlanOptions { card, accumulate, parallel, ..options("adamw") };
+    let lean_options = PlanOptions {
+        precision: Precision::Bf16,
+        weights: WeightStorage::Bf16(Rounding::Stochastic),
+        recompute: Recompute::Every(2),
+        ..base
     };
-    let plans = counts.map(|ranks| of(ranks, Shard::None));
-    let seconds = |plan: &Plan| plan.wire_times(&card).expect("lowered before").step_s;
-    let alone = seconds(&plans[0]);
+    plan(name, samples, seq, if lean { &lean_options } else { &base })
+}
+
+/// Seconds of a modelled step.
+fn seconds(plan: &Plan) -> f64 {
+    plan.wire_times(&Card::named("h200").expect("listed")).expect("lowered before").step_s
+}
+
+fn title((name, samples, seq, lean): Network) -> String {
     let tokens = seq.map_or(String::new(), |seq| format!(" × {seq}"));
-    let title = format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:2`" } else { "" });
-    let mut rows = vec![vec![title, "bytes of a rank".to_owned()]];
+    format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:2`" } else { "" })
+}
+
+fn rows(network: Network, counts: [u32; 4]) -> Vec<Vec<String>> {
+    let of = |ranks: u32, shard: Shard| plan_of(network, ranks, Parallel { shard, ..Parallel::of(0, ranks) });
+    let plans = counts.map(|ranks| of(ranks, Shard::None));
+    let alone = seconds(&plans[0]);
+    let mut rows = vec![vec![title(network), "bytes of a rank".to_owned()]];
     rows[0].extend(plans.iter().map(|plan| bytes(plan.footprint().total())));
     for (shard, title) in [(Shard::Optimizer, "optimizer sharded"), (Shard::Parameters, "parameters sharded")]
     {
@@ -72,10 +69,40 @@ fn rows((name, samples, seq, lean): Network, counts: [u32; 4]) -> Vec<Vec<String
     rows
 }
 
-fn table(networks: impl IntoIterator<Item = Network>, counts: [u32; 4]) -> String {
+/// The networks of the table of layers that all ranks compute together, on the same samples.
+const TOGETHER: [Network; 2] = [("gpt2-medium", 4, Some(1024), false), ("llama-3.2-1b", 2, Some(2048), true)];
+const TOGETHER_RANKS: [u32; 4] = [1, 2, 4, 8];
+
+fn rows_together(network: Network) -> Vec<Vec<String>> {
+    let plans =
+        TOGETHER_RANKS.map(|ranks| plan_of(network, 1, Parallel { tensor: ranks, ..Parallel::of(0, ranks) }));
+    let row = |first: &str, what: &str, of: &dyn Fn(&Plan) -> String| {
+        [vec![first.to_owned(), what.to_owned()], plans.iter().map(of).collect()].concat()
+    };
+    let name = title(network).replace(" a rank", "");
+    vec![
+        row(&name, "bytes of a rank", &|plan| bytes(plan.footprint().total())),
+        row("", "sent in a step", &|plan| match plan.wire_bytes() {
+            0 => "–".to_owned(),
+            sent => bytes(sent),
+        }),
+        row("", "step", &|plan| format!("{} ms", rounded(1e3 * seconds(plan)))),
+    ]
+}
+
+fn header(counts: [u32; 4]) -> Vec<String> {
     let title = |ranks: u32| if ranks == 1 { "1 rank".to_owned() } else { ranks.to_string() };
-    let header = [strings(&["network", ""]), counts.map(title).to_vec()].concat();
-    markdown(&header, networks.into_iter().flat_map(|network| rows(network, counts)))
+    [strings(&["network", ""]), counts.map(title).to_vec()].concat()
+}
+
+fn table(networks: impl IntoIterator<Item = Network>, counts: [u32; 4]) -> String {
+    markdown(&header(counts), networks.into_iter().flat_map(|network| rows(network, counts)))
+}
+
+#[test]
+fn table_of_layers_of_several_ranks_matches_the_plans() {
+    let rows = TOGETHER.into_iter().flat_map(rows_together);
+    check("docs/scale.md", "together", &markdown(&header(TOGETHER_RANKS), rows));
 }
 
 #[test]

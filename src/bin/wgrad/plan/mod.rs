@@ -189,6 +189,9 @@ fn title(options: &Options, model: &Selected) -> Result<String> {
     }
     if options.fitting.ranks() > 1 {
         title.push_str(&format!(" · on {} ranks", options.fitting.ranks()));
+        if options.fitting.tensor > 1 {
+            title.push_str(", layers split");
+        }
         if options.fitting.shares != "even" {
             title.push_str(&format!(", shares {}", options.fitting.shares));
         }
