@@ -56,5 +56,8 @@ pub(super) fn self_attention(maker: &mut Maker) {
         true => qkv.self_attention_within(heads, heads, &maker.documents(), &options),
         false => qkv.self_attention(heads, heads, &options),
     };
-    maker.keep(attended);
+    // Two products with attention between them can be split by heads.
+    let w = maker.weight([width, width], width);
+    let projected = attended.reshape([batch, length, width]).matmul(&w);
+    maker.keep(projected.reshape([batch, length, heads, head]));
 }

@@ -10,6 +10,8 @@ use super::outcome::{Injection, Outcome, parts, states};
 use super::reference::{Perturbation, Tensors};
 use super::settings::Settings;
 use super::{Failure, Report, plans};
+#[cfg(not(target_family = "wasm"))]
+use crate::compile::Parallel;
 use crate::compile::{Plan, PlanOptions};
 use crate::device::Device;
 use crate::dtype::{DType, Precision, WeightStorage};
@@ -84,7 +86,13 @@ impl Case<'_> {
         if options.accumulate > 1 {
             found.push(self.on_ranks(network, settings, steps, &actual)?);
         }
-        found.push(on_device(network, options, &plan, steps, &actual)?);
+        found.push(on_device("on the device", network, options, &plan, steps, &actual)?);
+        #[cfg(not(target_family = "wasm"))]
+        if options.accumulate == 1
+            && let Some(together) = self.together(network, settings, steps)?
+        {
+            found.push(on_device("on two ranks together", network, options, &plan, steps, &together)?);
+        }
         if dice.one_in(4) {
             found.push(self.injected(network, options, &plan, dice).await?);
         }
@@ -100,21 +108,12 @@ impl Case<'_> {
         steps: u64,
         one: &Outcome,
     ) -> Result<Difference> {
-        let run = |(rank, transport): (u32, LocalTransport)| {
+        let all = self.of_ranks(network, (settings.parallel.ranks, steps), |rank| {
             let options = settings.of_rank(rank);
-            let plan = network.step.plan(&options, &settings.limits)?;
             let own = options.parallel.parts(options.accumulate);
-            of_device(self.device, &plan, network, steps, None, Some((Box::new(transport), own)))
-        };
-        let run = &run;
-        let all: Vec<Result<Outcome>> = std::thread::scope(|scope| {
-            let ranks = (0..).zip(local(settings.parallel.ranks, PATIENCE));
-            let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
-            let ended = |_| Err(Error::Internal("a rank panicked".to_owned()));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+            Ok((network.step.plan(&options, &settings.limits)?, own))
         });
-        for (rank, outcome) in all.into_iter().enumerate() {
-            let outcome = outcome?;
+        for (rank, outcome) in all?.into_iter().enumerate() {
             // Other outputs have the samples of their rank.
             let scalars =
                 |outputs: &Tensors| outputs.iter().filter(|(_, data)| data.len() == 1).map(owned).collect();
@@ -132,6 +131,54 @@ impl Case<'_> {
             }
         }
         Ok(Difference::none())
+    }
+
+    /// The results of two ranks that compute layers together; `None` if there are none to split, or if the optimizer cannot. Both
+    /// have the same.
+    #[cfg(not(target_family = "wasm"))]
+    fn together(&self, network: &Network, settings: &Settings, steps: u64) -> Result<Option<Outcome>> {
+        if settings.options.precision.codes().is_some() {
+            // Rounded by draws for the elements that a rank has.
+            return Ok(None);
+        }
+        let plan = |rank: u32| {
+            let parallel = Parallel { tensor: 2, ..Parallel::of(rank, 2) };
+            network.step.plan(&PlanOptions { parallel, ..settings.options }, &settings.limits)
+        };
+        match plan(0) {
+            Err(Error::Setting { name, .. }) if name == "parallel.tensor" => return Ok(None),
+            // Parameters that are split have no pieces.
+            Err(Error::TensorTooLarge { .. }) => return Ok(None),
+            planned => planned?,
+        };
+        let mut all = self.of_ranks(network, (2, steps), |rank| Ok((plan(rank)?, vec![0])))?;
+        let [first, other] = [0, 1].map(|rank: usize| &all[rank].parameters);
+        let bits = |all: &Tensors| all.values().flatten().map(|x| x.to_bits()).collect::<Vec<_>>();
+        if bits(first) != bits(other) {
+            return Err(Error::Internal("two ranks have different parameters".to_owned()));
+        }
+        Ok(Some(all.swap_remove(0)))
+    }
+
+    /// The results of each of some ranks, in threads; `plan` returns a rank's plan and the parts of the batch that it computes.
+    #[cfg(not(target_family = "wasm"))]
+    fn of_ranks(
+        &self,
+        network: &Network,
+        (ranks, steps): (u32, u64),
+        plan: impl Fn(u32) -> Result<(Plan, Vec<u32>)> + Sync,
+    ) -> Result<Vec<Outcome>> {
+        let run = |(rank, transport): (u32, LocalTransport)| {
+            let (plan, own) = plan(rank)?;
+            of_device(self.device, &plan, network, steps, None, Some((Box::new(transport), own)))
+        };
+        let run = &run;
+        std::thread::scope(|scope| {
+            let ranks = (0..).zip(local(ranks, PATIENCE));
+            let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || run(rank))).collect();
+            let ended = |_| Err(Error::Internal("a rank panicked".to_owned()));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+        })
     }
 
     /// Checks where an injected NaN or infinity propagates.
@@ -199,6 +246,7 @@ impl Case<'_> {
 
 /// Compares all results of a run on the device with the reference of the same plan.
 fn on_device(
+    place: &str,
     network: &Network,
     options: &PlanOptions,
     plan: &Plan,
@@ -232,7 +280,7 @@ fn on_device(
             }
             _ => 0.0,
         };
-        let what = format!("on the device: {kind}");
+        let what = format!("{place}: {kind}");
         let found = moved.measured(&what, i, tensors, expected.kinds()[i].1, &Allowed { floor, jump })?;
         worst = worst.or(found);
     }

@@ -9,7 +9,8 @@
 //! 3. Losses, outputs, parameters and optimizer state after one or two steps on the device, against the
 //!    reference.
 //! 4. With several parts of the batch, the same run on ranks with a part each or with shares of their own: the bits of one
-//!    device. Browsers, which give no threads, leave that out.
+//!    device. With one part, a run on two ranks that compute layers together, as 3. Browsers, which give no threads, leave
+//!    that out.
 //! 5. In one of four networks, a NaN or an infinity in an input or a parameter: results that must be NaN are
 //!    NaN, and results that must be finite are finite.
 //!

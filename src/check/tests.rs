@@ -10,6 +10,8 @@ use super::outcome::starts;
 use super::plans;
 use super::reference::{Perturbation, Reference, SLOPE, Tensors};
 use super::settings::Settings;
+use crate::compile::Parallel;
+use crate::compile::passes::split_layers;
 use crate::graph::{Binary, Op, Unary};
 use crate::limits::Limits;
 use crate::optim::{Optimizer, Sgd};
@@ -39,14 +41,14 @@ fn random_networks_draw_every_operation() {
         let plan = |options| network.step.plan(&options, &settings.limits).expect("it can be planned");
         let (plan, rank) = (plan(settings.options), plan(settings.of_rank(0)));
         // Passes remove some operations and add others.
-        let graphs = [network.step.graph(), plan.graph(), rank.graph()];
+        let together = Parallel { tensor: 2, ..Parallel::of(1, 2) };
+        let split = split_layers(network.step.graph().clone(), together, None).unwrap_or_default();
+        let graphs = [network.step.graph(), plan.graph(), rank.graph(), &split];
         graphs.iter().flat_map(|graph| &graph.nodes).for_each(|node| note(&node.op, &mut seen));
     }
     let all = Op::KINDS.iter().chain(Unary::NAMES).chain(Binary::NAMES);
     // Forward passes alone have it: tests/kernels/cached_attention.rs draws it.
     seen.insert("cached_attention");
-    // Plans replace it: tests/session/tensor.rs compares them with one device, within rounding.
-    seen.insert("sum_ranks");
     let missing: BTreeSet<_> = all.filter(|name| !seen.contains(**name)).collect();
     assert!(missing.is_empty(), "never drawn: {missing:?}");
 }

@@ -90,8 +90,9 @@ impl PlanOptions {
     /// Returns the options with as much sharded; `None` if it is, or if there is nothing to shard.
     pub(super) fn sharded(&self, shard: Shard) -> Option<Self> {
         let more = self.parallel.ranks > 1 && shard > self.parallel.shard;
-        let gathers = shard == Shard::Parameters && !self.parallel.shares.is_even();
-        let able = more && !gathers && self.optimizer.check_shards().is_ok();
+        let Parallel { shares, tensor, .. } = self.parallel;
+        let together = tensor > 1 || (shard == Shard::Parameters && !shares.is_even());
+        let able = more && !together && self.optimizer.check_shards().is_ok();
         able.then_some(Self { parallel: Parallel { shard, ..self.parallel }, ..*self })
     }
 

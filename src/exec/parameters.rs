@@ -18,8 +18,9 @@ impl Session {
     /// for the steps submitted so far. Words that are not `f32`, such as the codes of
     /// [`Adam8bit`](crate::optim::Adam8bit), are returned as their bits: [`f32::to_bits`] gives the words.
     ///
-    /// Of parameters and optimizer state that are sharded ([`Shard`](crate::compile::Shard)), each rank has a part: all ranks
-    /// must call this for the same name, and each gets the whole.
+    /// Of parameters and optimizer state that are sharded ([`Shard`](crate::compile::Shard)) or split
+    /// ([`Parallel::tensor`](crate::compile::Parallel::tensor)), each rank has a part: all ranks must call this for the same
+    /// name, and each gets the whole.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Rank`] and [`Error::NotReady`] for what is sharded.

@@ -332,6 +332,28 @@ fn ranks_that_compute_layers_together_hold_parts_of_them() {
     }
 }
 
+/// Sharding is no way to fit where layers are split, nor of parameters where shares differ.
+#[test]
+fn what_does_not_go_together_is_no_way_to_fit() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let model = Model::named("gpt-nano", 0).expect("known");
+    let trace = |samples: usize| model.train_step(samples);
+    let uneven = Parallel { shares: Shares::of(&[3, 1]).expect("shares"), ..parallel(0, 2) };
+    for (parallel, accumulate) in [(together(0, 2), 1), (uneven, 4)] {
+        let options = PlanOptions { parallel, accumulate, ..PlanOptions::default() };
+        let total =
+            trace(8).and_then(|step| step.plan(&options, &limits)).expect("planned").footprint().total();
+        let budget = Bytes(total / 2);
+        let fitted = fit(trace, 8, &options, budget, &limits).expect("it fits");
+        assert!(fitted.plan.footprint().total() <= budget.0 && !fitted.changes.is_empty());
+        let found = levers(trace, 8, &options, budget, &limits).expect("planned");
+        let shards: Vec<&str> =
+            found.iter().map(|lever| &lever.name[..]).filter(|name| name.starts_with("shard")).collect();
+        let wanted: &[&str] = if parallel.tensor > 1 { &[] } else { &["shard optimizer"] };
+        assert_eq!(shards, wanted);
+    }
+}
+
 #[test]
 fn ranks_that_cannot_compute_layers_together_are_refused() {
     let error = |model, parallel| plan(model, 4, 1, parallel).expect_err("refused").to_string();

@@ -77,19 +77,26 @@ impl Exchanges {
             .flat_map(|(list, (_, starts))| list.iter().copied().zip(starts.iter().copied()));
         let sent: Vec<(ValueId, u64)> = sent.collect();
         let exchange = self.send(graph, ExchangeKind::Gather, share, &sent);
-        let mut received: BTreeMap<(usize, u32, u32), ValueId> = BTreeMap::new();
-        for rank in 0..self.ranks() {
-            for (i, (like, starts)) in places.iter().enumerate() {
-                for (round, start) in (0..).zip(starts).filter(|(round, _)| self.takes_part(rank, *round)) {
+        // For each rank, its values of one list after another.
+        let mut all: Vec<Vec<ValueId>> = vec![Vec::new(); self.ranks() as usize];
+        for (rank, received) in (0..).zip(&mut all) {
+            for (like, starts) in &places {
+                for (_, start) in (0..).zip(starts).filter(|(round, _)| self.takes_part(rank, *round)) {
                     let from = (exchange, u64::from(rank) * share + start);
                     let like = graph.value(*like).clone();
-                    received.insert((i, round, rank), receive(graph, from, like));
+                    received.push(receive(graph, from, like));
                 }
             }
         }
         for (i, list) in lists.into_iter().enumerate() {
+            list.clear();
             // In the order of rounds, and in each of ranks, which is that of the parts.
-            *list = received.range((i, 0, 0)..(i + 1, 0, 0)).map(|(_, id)| *id).collect();
+            for round in 0..rounds {
+                for rank in (0..self.ranks()).filter(|rank| self.takes_part(*rank, round)) {
+                    let own = self.counts[rank as usize] as usize;
+                    list.push(all[rank as usize][i * own + round as usize]);
+                }
+            }
         }
     }
 }

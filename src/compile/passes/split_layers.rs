@@ -4,12 +4,12 @@
 //! elementwise functions and attention by heads, is split as well. The results of the second product are summed over the
 //! ranks, and so are the gradients of what enters the first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::compile::Parallel;
 use crate::dtype::{DType, WeightStorage};
 use crate::error::{Error, Result};
-use crate::graph::{Attend, Class, Graph, Node, Op, PartOf, ValueId};
+use crate::graph::{Attend, Class, Graph, Node, Op, PartOf, Value, ValueId};
 use crate::shape::Shape;
 
 /// Splits what can be split over the ranks of `parallel`; with `among`, parameters alone that are split there.
@@ -17,8 +17,8 @@ use crate::shape::Shape;
 /// # Errors
 /// [`Error::Setting`] if that is nothing.
 pub(crate) fn split_layers(mut graph: Graph, parallel: Parallel, among: Option<&Graph>) -> Result<Graph> {
-    let Region { splits, ops, exits, .. } = Splitter::new(&graph, parallel, among).regions();
-    if exits.is_empty() {
+    let Split { lengths: splits, ops, exits, .. } = Splitter::new(&graph, parallel, among).regions();
+    if !exits.contains(&true) {
         let message = format!(
             "tensor {0}: no layer can be split over {0} ranks. That takes two products with elementwise functions or attention \
              between them, and numbers of columns and heads that are multiples of {0}",
@@ -26,8 +26,8 @@ pub(crate) fn split_layers(mut graph: Graph, parallel: Parallel, among: Option<&
         );
         return Err(Error::setting("parallel.tensor", message));
     }
-    for (id, lengths) in &splits {
-        let value = &mut graph.values[id.index()];
+    for (value, lengths) in graph.values.iter_mut().zip(&splits) {
+        let Some(lengths) = lengths else { continue };
         let whole = value.shape;
         value.shape = lengths.local(whole, parallel.tensor).unwrap_or(whole);
         if value.class == Class::Parameter {
@@ -38,14 +38,16 @@ pub(crate) fn split_layers(mut graph: Graph, parallel: Parallel, among: Option<&
     }
     let mut entries: BTreeMap<ValueId, ValueId> = BTreeMap::new();
     for (n, mut node) in std::mem::take(&mut graph.nodes).into_iter().enumerate() {
-        let Some(op) = ops.get(&n) else {
+        let Some(op) = &ops[n] else {
             graph.nodes.push(node);
             continue;
         };
         node.op = op.clone();
         let mut inputs = std::mem::take(&mut node.inputs);
         for id in &mut inputs {
-            if splits.contains_key(id) || graph.value(*id).dtype != DType::F32 {
+            // Entries are not split.
+            let split = splits.get(id.index()).is_some_and(Option::is_some);
+            if split || graph.value(*id).dtype != DType::F32 {
                 continue;
             }
             // What all ranks have: each computes a part of its gradient.
@@ -58,7 +60,7 @@ pub(crate) fn split_layers(mut graph: Graph, parallel: Parallel, among: Option<&
             });
         }
         node.inputs = inputs;
-        if exits.contains(&n) {
+        if exits[n] {
             let result = node.outputs[0];
             let part = graph.derive(result, "of_rank", |_| ());
             node.outputs[0] = part;
@@ -120,28 +122,53 @@ impl Lengths {
 /// What is split together.
 #[derive(Default)]
 struct Region {
-    splits: BTreeMap<ValueId, Lengths>,
+    splits: Vec<(ValueId, Lengths)>,
     /// The nodes, as a rank computes them.
-    ops: BTreeMap<usize, Op>,
+    ops: Vec<(usize, Op)>,
     /// Values that all ranks have, of which its nodes read all.
-    whole: BTreeSet<ValueId>,
-    /// The products whose results are summed over the ranks.
-    exits: BTreeSet<usize>,
+    whole: Vec<ValueId>,
+    /// The product whose result is summed over the ranks.
+    exit: usize,
 }
 
-impl Region {
-    /// Adds another region, unless they split a value in different ways. Returns whether it did.
-    fn join(&mut self, other: &Self) -> bool {
-        let same = |(id, lengths): (&ValueId, &Lengths)| {
-            !self.whole.contains(id) && self.splits.get(id).is_none_or(|known| known == lengths)
+/// Regions that go together, by value and by node.
+struct Split {
+    lengths: Vec<Option<Lengths>>,
+    whole: Vec<bool>,
+    ops: Vec<Option<Op>>,
+    exits: Vec<bool>,
+}
+
+impl Split {
+    fn new(graph: &Graph) -> Self {
+        let (values, nodes) = (graph.values.len(), graph.nodes.len());
+        Self {
+            lengths: vec![None; values],
+            whole: vec![false; values],
+            ops: vec![None; nodes],
+            exits: vec![false; nodes],
+        }
+    }
+
+    /// Adds a region, unless it splits a value in another way. Returns whether it did.
+    fn join(&mut self, region: &Region) -> bool {
+        let same = |(id, lengths): &(ValueId, Lengths)| {
+            let known = self.lengths[id.index()].as_ref();
+            !self.whole[id.index()]
+                && !region.whole.contains(id)
+                && known.is_none_or(|known| known == lengths)
         };
-        let joins = other.splits.iter().all(same)
-            && !other.whole.iter().any(|id| self.splits.contains_key(id) || other.splits.contains_key(id));
+        let joins = region.splits.iter().all(same)
+            && region.whole.iter().all(|id| self.lengths[id.index()].is_none());
         if joins {
-            self.splits.extend(other.splits.iter().map(|(id, lengths)| (*id, lengths.clone())));
-            self.ops.extend(other.ops.iter().map(|(n, op)| (*n, op.clone())));
-            self.whole.extend(&other.whole);
-            self.exits.extend(&other.exits);
+            for (id, lengths) in &region.splits {
+                self.lengths[id.index()] = Some(lengths.clone());
+            }
+            for (n, op) in &region.ops {
+                self.ops[*n] = Some(op.clone());
+            }
+            region.whole.iter().for_each(|id| self.whole[id.index()] = true);
+            self.exits[region.exit] = true;
         }
         joins
     }
@@ -151,56 +178,55 @@ struct Splitter<'a> {
     graph: &'a Graph,
     ranks: u32,
     rank: u32,
-    producer: BTreeMap<ValueId, usize>,
-    /// The nodes that read a value; `None` for what is read beside the nodes.
-    readers: BTreeMap<ValueId, BTreeSet<Option<usize>>>,
+    /// The node that computes each value.
+    producer: Vec<Option<usize>>,
+    /// The nodes that read each value.
+    readers: Vec<Vec<usize>>,
+    /// What is read beside the nodes.
+    observed: Vec<bool>,
     /// Parameters whose elements can be dealt to the ranks.
-    parameters: BTreeSet<ValueId>,
+    parameters: Vec<bool>,
 }
 
 impl<'a> Splitter<'a> {
     fn new(graph: &'a Graph, parallel: Parallel, among: Option<&Graph>) -> Self {
-        let mut producer: BTreeMap<ValueId, usize> = BTreeMap::new();
-        let mut readers: BTreeMap<ValueId, BTreeSet<Option<usize>>> = BTreeMap::new();
+        let count = graph.values.len();
+        let (mut producer, mut readers) = (vec![None; count], vec![Vec::new(); count]);
         for (n, node) in graph.nodes.iter().enumerate() {
-            producer.extend(node.outputs.iter().map(|id| (*id, n)));
-            for id in &node.inputs {
-                readers.entry(*id).or_default().insert(Some(n));
-            }
+            node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
+            node.inputs.iter().for_each(|id| readers[id.index()].push(n));
         }
-        for id in graph.observed() {
-            readers.entry(id).or_default().insert(None);
-        }
-        let dealt = graph.parameters.iter().filter(|param| {
-            !param.is_buffer() && !param.is_cache() && !param.stored_as(WeightStorage::F32).is_quantised()
-        });
-        let mut dealt: BTreeSet<&str> = dealt.map(|param| param.name()).collect();
-        if let Some(among) = among {
-            let split = among.values.iter().filter(|value| value.part_of.is_some());
-            let split: BTreeSet<&str> = split.map(|value| &*value.name).collect();
-            dealt.retain(|name| split.contains(name));
-        }
-        let parameter = |id: &ValueId| {
-            let value = graph.value(*id);
-            value.class == Class::Parameter && dealt.contains(&*value.name)
+        let mut observed = vec![false; count];
+        graph.observed().for_each(|id| observed[id.index()] = true);
+        let dealt = |name: &str| {
+            let param = graph.parameters.iter().find(|param| param.name() == name);
+            let split = |value: &Value| value.part_of.is_some() && value.name == name;
+            among.is_none_or(|among| among.values.iter().any(split))
+                && param.is_some_and(|param| {
+                    let coded = param.stored_as(WeightStorage::F32).is_quantised();
+                    !param.is_buffer() && !param.is_cache() && !coded
+                })
         };
-        let parameters = ValueId::all(graph.values.len()).filter(parameter).collect();
-        Self { graph, ranks: parallel.tensor, rank: parallel.rank, producer, readers, parameters }
+        let parameter = |value: &Value| value.class == Class::Parameter && dealt(&value.name);
+        let parameters = graph.values.iter().map(parameter).collect();
+        let Parallel { tensor: ranks, rank, .. } = parallel;
+        Self { graph, ranks, rank, producer, readers, observed, parameters }
     }
 
-    /// The union of all regions that go together.
-    fn regions(&self) -> Region {
+    /// All regions that go together.
+    fn regions(&self) -> Split {
         let mut found: Vec<Region> = (0..self.graph.nodes.len()).filter_map(|n| self.region(n)).collect();
         loop {
-            let mut all = Region::default();
+            let mut all = Split::new(self.graph);
             let joined: Vec<bool> = found.iter().map(|region| all.join(region)).collect();
             // Whatever is split, all that read it know.
-            let closed = |region: &Region| {
-                let mut readers = region.splits.keys().filter_map(|id| self.readers.get(id)).flatten();
-                readers.all(|reader| reader.is_some_and(|n| all.ops.contains_key(&n)))
+            let closed = |(id, _): &(ValueId, Lengths)| {
+                let readers = &self.readers[id.index()];
+                !self.observed[id.index()] && readers.iter().all(|n| all.ops[*n].is_some())
             };
-            let open = joined.iter().zip(&found).map(|(joined, region)| *joined && !closed(region));
-            let open: Vec<bool> = open.collect();
+            let open = |region: &Region| !region.splits.iter().all(closed);
+            let open: Vec<bool> =
+                joined.iter().zip(&found).map(|(joined, region)| *joined && open(region)).collect();
             if !open.contains(&true) {
                 return all;
             }
@@ -215,44 +241,43 @@ impl<'a> Splitter<'a> {
         let node = &self.graph.nodes[exit];
         let Op::MatMul { ta: false, tb, then: None } = node.op else { return None };
         let [left, weight] = [node.inputs[0], node.inputs[1]];
-        let Shape2 { rows, columns } = self.weight(weight)?;
+        let [rows, columns] = self.weight(weight)?;
         let inner = if tb { columns } else { rows };
-        let mut region = Region::default();
-        region.ops.insert(exit, node.op.clone());
-        region.exits.insert(exit);
-        region.whole.insert(node.outputs[0]);
-        let mut wanted = vec![(left, Lengths::of(&[inner]))];
-        wanted.push((weight, Lengths::of(&[if tb { inner } else { rows * columns }])));
+        let mut region = Region { exit, whole: vec![node.outputs[0]], ..Region::default() };
+        region.ops.push((exit, node.op.clone()));
+        let of_weight = if tb { inner } else { rows * columns };
+        let mut wanted = vec![(left, Lengths::of(&[inner])), (weight, Lengths::of(&[of_weight]))];
         while let Some((id, lengths)) = wanted.pop() {
-            match region.splits.get(&id) {
-                Some(known) if *known == lengths => continue,
+            match region.splits.iter().find(|(known, _)| *known == id) {
+                Some((_, known)) if *known == lengths => continue,
                 Some(_) => return None,
                 None => {}
             }
             lengths.local(self.graph.value(id).shape, self.ranks)?;
-            region.splits.insert(id, lengths.clone());
-            if self.parameters.contains(&id) {
+            region.splits.push((id, lengths.clone()));
+            if self.parameters[id.index()] {
                 // Parts of a parameter are runs of one length.
                 if lengths.0.len() > 1 {
                     return None;
                 }
                 continue;
             }
-            let n = *self.producer.get(&id)?;
+            let n = self.producer[id.index()]?;
             let op = self.split(n, &lengths, &mut region, &mut wanted)?;
-            region.ops.insert(n, op);
+            region.ops.push((n, op));
         }
         // Without a first product there is nothing to split: all ranks have its operand.
-        let product = |(n, op): (&usize, &Op)| *n != exit && matches!(op, Op::MatMul { .. });
+        let product = |(n, op): &(usize, Op)| *n != exit && matches!(op, Op::MatMul { .. });
         region.ops.iter().any(product).then_some(region)
     }
 
-    fn weight(&self, id: ValueId) -> Option<Shape2> {
+    /// Rows and columns of a weight as it is stored.
+    fn weight(&self, id: ValueId) -> Option<[u64; 2]> {
         let [rows, columns] = *self.graph.value(id).shape.dims() else { return None };
-        self.parameters.contains(&id).then_some(Shape2 { rows: rows as u64, columns: columns as u64 })
+        self.parameters[id.index()].then_some([rows as u64, columns as u64])
     }
 
-    /// How a rank computes its part of the first result of a node. Notes how the operands are split then.
+    /// How a rank computes its part of the first result of a node. Notes how its operands and other results are split then.
     fn split(
         &self,
         n: usize,
@@ -263,10 +288,12 @@ impl<'a> Splitter<'a> {
         let Node { op, inputs, outputs, .. } = &self.graph.nodes[n];
         let (ranks, shape) = (self.ranks, |id: ValueId| self.graph.value(id).shape);
         let result = shape(outputs[0]);
-        let local = lengths.local(result, ranks)?;
-        let rest = match op {
+        let (local, mut own) = (lengths.local(result, ranks)?, op.clone());
+        let part = |count: usize| count / ranks as usize;
+        // The operands of which each rank has all.
+        let whole = match op {
             Op::MatMul { ta: false, tb, then: None } => {
-                let Shape2 { rows, columns } = self.weight(inputs[1])?;
+                let [rows, columns] = self.weight(inputs[1])?;
                 let (of_a_column, all) = if *tb { (columns, rows) } else { (1, columns) };
                 if !all.is_multiple_of(lengths.sum()) {
                     return None;
@@ -274,103 +301,81 @@ impl<'a> Splitter<'a> {
                 wanted.push((inputs[1], lengths.times(of_a_column)));
                 &inputs[..1]
             }
-            Op::Unary(_) | Op::Reshape(_) | Op::Copy => {
+            Op::Unary(_) | Op::Copy => {
                 wanted.push((inputs[0], lengths.clone()));
-                &inputs[1..]
+                &[]
+            }
+            Op::Reshape(_) => {
+                wanted.push((inputs[0], lengths.clone()));
+                own = Op::Reshape(local);
+                &[]
             }
             Op::Binary(_) => {
-                for &id in inputs {
-                    let own = shape(id);
-                    // Rows that are repeated, or all elements.
-                    let repeats = result.numel().is_multiple_of(own.numel().max(1))
-                        && own.numel().is_multiple_of(lengths.sum());
-                    let lead = own.dims().iter().take_while(|dim| **dim == 1).count();
-                    let trailing = result.dims().ends_with(&own.dims()[lead..]);
-                    match own.numel() {
-                        1 => drop(region.whole.insert(id)),
-                        _ if repeats && trailing => wanted.push((id, lengths.clone())),
-                        _ => return None,
+                // All elements, or rows that are repeated; of a number each rank has all.
+                for &id in inputs.iter().filter(|id| shape(**id).numel() != 1) {
+                    let operand = shape(id);
+                    let lead = operand.dims().iter().take_while(|dim| **dim == 1).count();
+                    let rows = result.dims().ends_with(&operand.dims()[lead..]);
+                    if !rows || !operand.numel().is_multiple_of(lengths.sum()) {
+                        return None;
                     }
+                    wanted.push((id, lengths.clone()));
                 }
+                region.whole.extend(inputs.iter().filter(|id| shape(**id).numel() == 1));
                 &[]
             }
             Op::Slice { axis, start, len } => {
                 let (inner, block) = (result.strides()[*axis], lengths.sum());
-                let whole = |count: usize| (count as u64 * inner).is_multiple_of(block);
-                let periods = whole(*start) && whole(*len) && whole(shape(inputs[0]).dims()[*axis]);
-                if !periods {
+                let all = shape(inputs[0]).dims()[*axis];
+                if [*start, *len, all].iter().any(|count| !(*count as u64 * inner).is_multiple_of(block)) {
                     return None;
                 }
                 wanted.push((inputs[0], lengths.clone()));
                 // An index may hold several pieces, or a piece several indices.
-                let split = lengths.axis(result)?.0 == *axis;
-                let part = |count: usize| if split { count / ranks as usize } else { count };
-                region.ops.insert(n, Op::Slice { axis: *axis, start: part(*start), len: part(*len) });
+                if lengths.axis(result)?.0 == *axis {
+                    own = Op::Slice { axis: *axis, start: part(*start), len: part(*len) };
+                }
                 &[]
             }
             Op::Rotary { .. } | Op::RowNorm { .. } if !lengths.keeps(result.last() as u64, ranks) => {
                 return None;
             }
-            Op::Rotary { heads, rope, back } if *heads == result.dims()[2] => {
+            // All heads, or those of whole pieces: of queries and keys, without values.
+            Op::Rotary { heads, rope, back }
+                if lengths.0.len() == 1 && ((heads * result.last()) as u64).is_multiple_of(lengths.sum()) =>
+            {
                 wanted.push((inputs[0], lengths.clone()));
-                let op = Op::Rotary { heads: local.dims()[2], rope: *rope, back: *back };
-                region.ops.insert(n, op);
+                own = Op::Rotary { heads: part(*heads), rope: *rope, back: *back };
                 &[]
             }
             Op::RowNorm { .. } => {
                 let (statistics, columns) = (shape(outputs[1]).last() as u64, result.last() as u64);
                 let of_rows = lengths.0.iter().map(|length| length / columns * statistics);
-                region.splits.insert(outputs[1], Lengths::of(&of_rows.collect::<Vec<_>>()));
+                region.splits.push((outputs[1], Lengths::of(&of_rows.collect::<Vec<_>>())));
                 wanted.push((inputs[0], lengths.clone()));
                 &inputs[1..]
             }
             Op::Attention(attend) => {
-                let heads = self.heads(attend, inputs, lengths)?;
-                region.splits.insert(outputs[1], Lengths::of(&[heads.queries * heads.rows]));
-                let [queries, keys] = [heads.queries, heads.keys].map(|count| count * heads.size);
+                let shapes: Vec<Shape> = inputs.iter().map(|id| shape(*id)).collect();
+                let sizes = attend.sizes(&shapes[..attend.operands()]).ok()?;
+                let [queries, keys] = [sizes.heads, sizes.kv_heads].map(|heads| (heads * sizes.size) as u64);
+                if !sizes.kv_heads.is_multiple_of(ranks as usize) || *lengths != Lengths::of(&[queries]) {
+                    return None;
+                }
+                region.splits.push((outputs[1], Lengths::of(&[(sizes.heads * sizes.rows) as u64])));
                 let operands = match attend.packed {
                     Some(_) => vec![Lengths::of(&[queries, keys, keys])],
                     None => vec![Lengths::of(&[queries]), Lengths::of(&[keys]), Lengths::of(&[keys])],
                 };
                 wanted.extend(inputs.iter().copied().zip(operands));
-                let part = |heads: usize| heads / ranks as usize;
                 let packed = attend.packed.map(|both| both.map(part));
-                let all = heads.queries as usize;
-                let heads_of = Some([self.rank as usize * part(all), all]);
-                region.ops.insert(n, Op::Attention(Attend { packed, heads_of, ..*attend }));
+                let heads_of = Some([self.rank as usize * part(sizes.heads), sizes.heads]);
+                own = Op::Attention(Attend { packed, heads_of, ..*attend });
                 &[]
             }
             _ => return None,
         };
-        region.whole.extend(rest);
-        let op = region.ops.get(&n).unwrap_or(op);
-        Some(match op {
-            Op::Reshape(_) => Op::Reshape(local),
-            op => op.clone(),
-        })
+        region.whole.extend(whole);
+        Some(own)
     }
-
-    /// The heads of an attention that can be split.
-    fn heads(&self, attend: &Attend, inputs: &[ValueId], lengths: &Lengths) -> Option<Heads> {
-        let shapes: Vec<Shape> = inputs.iter().map(|id| self.graph.value(*id).shape).collect();
-        let sizes = attend.sizes(&shapes[..attend.operands()]).ok()?;
-        let [queries, keys, size, rows] =
-            [sizes.heads, sizes.kv_heads, sizes.size, sizes.rows].map(|size| size as u64);
-        let divided =
-            keys.is_multiple_of(u64::from(self.ranks)) && *lengths == Lengths::of(&[queries * size]);
-        divided.then_some(Heads { queries, keys, size, rows })
-    }
-}
-
-/// Rows and columns of a weight as it is stored.
-struct Shape2 {
-    rows: u64,
-    columns: u64,
-}
-
-struct Heads {
-    queries: u64,
-    keys: u64,
-    size: u64,
-    rows: u64,
 }
