@@ -96,6 +96,13 @@ impl PlanOptions {
         able.then_some(Self { parallel: Parallel { shard, ..self.parallel }, ..*self })
     }
 
+    /// Whether an optimizer goes with what each rank has a part of.
+    pub(super) fn takes(&self, optimizer: &Optimizer) -> bool {
+        let Parallel { shard, tensor, .. } = self.parallel;
+        (shard == Shard::None || optimizer.check_shards().is_ok())
+            && (tensor == 1 || optimizer.check_tensor().is_ok())
+    }
+
     /// The scale must be a power of two: multiplying by it, and by its inverse, is exact.
     pub(super) fn check_scale(&self) -> Result<()> {
         match self.loss_scale {

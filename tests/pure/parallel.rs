@@ -332,14 +332,16 @@ fn ranks_that_compute_layers_together_hold_parts_of_them() {
     }
 }
 
-/// Sharding is no way to fit where layers are split, nor of parameters where shares differ.
+/// Sharding is no way to fit where layers are split, nor of parameters where shares differ; nor is an optimizer that the ranks
+/// cannot share.
 #[test]
 fn what_does_not_go_together_is_no_way_to_fit() {
     let limits = Limits::named("nvidia").expect("a preset");
     let model = Model::named("gpt-nano", 0).expect("known");
     let trace = |samples: usize| model.train_step(samples);
     let uneven = Parallel { shares: Shares::of(&[3, 1]).expect("shares"), ..parallel(0, 2) };
-    for (parallel, accumulate) in [(together(0, 2), 1), (uneven, 4)] {
+    let sharded = sharded(0, 2, Shard::Optimizer);
+    for (parallel, accumulate) in [(together(0, 2), 1), (uneven, 4), (sharded, 2)] {
         let options = PlanOptions { parallel, accumulate, ..PlanOptions::default() };
         let total =
             trace(8).and_then(|step| step.plan(&options, &limits)).expect("planned").footprint().total();
@@ -347,10 +349,16 @@ fn what_does_not_go_together_is_no_way_to_fit() {
         let fitted = fit(trace, 8, &options, budget, &limits).expect("it fits");
         assert!(fitted.plan.footprint().total() <= budget.0 && !fitted.changes.is_empty());
         let found = levers(trace, 8, &options, budget, &limits).expect("planned");
+        let tensor = parallel.tensor > 1;
+        assert!(found.iter().any(|lever| lever.name.starts_with("optimizer ")));
+        assert!(!tensor || found.iter().all(|lever| lever.name != "optimizer adam8bit"));
         let shards: Vec<&str> =
             found.iter().map(|lever| &lever.name[..]).filter(|name| name.starts_with("shard")).collect();
-        let wanted: &[&str] = if parallel.tensor > 1 { &[] } else { &["shard optimizer"] };
-        assert_eq!(shards, wanted);
+        match (tensor, parallel.shard) {
+            (false, Shard::None) => assert_eq!(shards, ["shard optimizer"]),
+            (false, _) => assert!(!shards.contains(&"shard optimizer"), "{shards:?}"),
+            (true, _) => assert!(shards.is_empty(), "{shards:?}"),
+        }
     }
 }
 

@@ -122,7 +122,7 @@ pub fn levers(
         }
         least = total;
     }
-    for (name, optimizer) in lighter {
+    for (name, optimizer) in lighter.into_iter().filter(|(_, optimizer)| options.takes(optimizer)) {
         let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
         levers.push(lever(&format!("optimizer {name}"), &plan, false));
     }
