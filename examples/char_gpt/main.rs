@@ -132,13 +132,13 @@ fn train(arguments: &Arguments, writer: &Writer) -> Result<()> {
         .as_ref()
         .map_or(Parallel::default(), |rank| Parallel::of(rank.transport.rank(), rank.transport.ranks()));
     let shard = Shard::named(arguments.text("--shard").unwrap_or("none"))?;
-    let tensor = arguments.number("--tensor", 1)?;
-    let accumulate = arguments.number("--parts", if tensor > 1 { 1 } else { parallel.ranks })?;
+    let parallel = Parallel { shard, tensor: arguments.number("--tensor", 1)?, ..parallel };
+    let accumulate = arguments.number("--parts", parallel.data_ranks())?;
     let shares = match (arguments.text("--shares").unwrap_or("even"), &mut rank) {
         ("auto", Some(rank)) => shares_by_memory(&mut *rank.transport, (&device, None), accumulate)?,
         (listed, _) => Shares::named(listed, accumulate)?,
     };
-    let parallel = Parallel { shard, shares, tensor, ..parallel };
+    let parallel = Parallel { shares, ..parallel };
     let plan = PlanOptions { accumulate, parallel, ..PlanOptions::default() };
     let prepared = tasks::text(&params, &description.config, &all, (&options, plan))?;
     let (prints, sharded) = (parallel.rank == 0, parallel.splits_parameters());

@@ -90,17 +90,21 @@ impl PlanOptions {
     /// Returns the options with as much sharded; `None` if it is, or if there is nothing to shard.
     pub(super) fn sharded(&self, shard: Shard) -> Option<Self> {
         let more = self.parallel.ranks > 1 && shard > self.parallel.shard;
-        let Parallel { shares, tensor, .. } = self.parallel;
-        let together = tensor > 1 || (shard == Shard::Parameters && !shares.is_even());
-        let able = more && !together && self.optimizer.check_shards().is_ok();
-        able.then_some(Self { parallel: Parallel { shard, ..self.parallel }, ..*self })
+        let sharded = Self { parallel: Parallel { shard, ..self.parallel }, ..*self };
+        (more && sharded.check_ranks().is_ok()).then_some(sharded)
     }
 
-    /// Whether an optimizer goes with what each rank has a part of.
-    pub(super) fn takes(&self, optimizer: &Optimizer) -> bool {
-        let Parallel { shard, tensor, .. } = self.parallel;
-        (shard == Shard::None || optimizer.check_shards().is_ok())
-            && (tensor == 1 || optimizer.check_tensor().is_ok())
+    /// Checks that what each rank has a part of goes together, and with the optimizer.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub(super) fn check_ranks(&self) -> Result<()> {
+        let Parallel { ranks, shard, tensor, .. } = self.parallel;
+        self.parallel.check()?;
+        if tensor > 1 {
+            self.optimizer.check_tensor()?;
+        }
+        if ranks > 1 && shard != Shard::None { self.optimizer.check_shards() } else { Ok(()) }
     }
 
     /// The scale must be a power of two: multiplying by it, and by its inverse, is exact.

@@ -1,5 +1,6 @@
-//! Data parallelism: which parts of a batch a rank computes.
+//! Parallelism over several devices: which parts of a batch a rank computes, and of what it has a part.
 
+use super::shares::dealt;
 use super::{Plan, Shares};
 use crate::error::{Error, Result};
 use crate::graph::Exchange;
@@ -45,10 +46,9 @@ impl Shard {
     }
 }
 
-/// Data parallelism over several devices. Each rank has its own device and its own plan, and computes every
-/// `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part `rank` on, or its
-/// [share](Parallel::shares) of them. A rank's
-/// step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
+/// Data parallelism over several devices, or with [`Parallel::tensor`] tensor parallelism. Each rank has its own device and its
+/// own plan, and computes every `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part
+/// `rank` on, or its [share](Parallel::shares) of them. A rank's step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
 /// those of one device with the same `accumulate` bit for bit, if all devices are of the same kind:
 /// gradients of the parts are added in the order of the parts.
 ///
@@ -111,11 +111,8 @@ impl Parallel {
             return (rank..parts).step_by(ranks.max(1) as usize).collect();
         }
         // Shares that do not divide the parts are of no plan.
-        let counts = self.shares.counts(self.ranks, parts).unwrap_or_default();
-        let rounds = counts.iter().copied().max().unwrap_or(0);
-        let dealt =
-            (0..rounds).flat_map(|round| (0..).zip(&counts).filter(move |(_, count)| **count > round));
-        (0..).zip(dealt).filter(|(_, (rank, _))| *rank == self.rank).map(|(part, _)| part).collect()
+        let counts = self.shares.counts(ranks, parts).unwrap_or_default();
+        (0..).zip(dealt(&counts)).filter(|(_, (_, own))| *own == rank).map(|(part, _)| part).collect()
     }
 
     /// Whether each rank has a part of the parameters: all ranks then read and save them together, and run forward passes
@@ -124,17 +121,34 @@ impl Parallel {
         self.ranks > 1 && (self.shard == Shard::Parameters || self.tensor > 1)
     }
 
-    /// The ranks among which the parts of a batch are distributed.
+    /// The number of ranks among which the parts of a batch are distributed: all, or 1 where all compute each part together.
+    /// [`PlanOptions::accumulate`](super::PlanOptions::accumulate) is as many by default in commands.
+    pub fn data_ranks(&self) -> u32 {
+        self.of_data().ranks
+    }
+
+    /// The ranks among which the parts of a batch are distributed, and this one among them.
     pub(super) fn of_data(&self) -> Self {
         if self.tensor > 1 { Self { ranks: 1, rank: 0, ..*self } } else { *self }
     }
 
-    /// Checks that what is split goes together.
+    /// Checks the number of the rank, and that what is split, sharded and shared out goes together.
     ///
     /// # Errors
     /// [`Error::Setting`].
-    fn check_tensor(&self) -> Result<()> {
-        let Self { ranks, tensor, shard, shares, .. } = *self;
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { ranks, rank, tensor, shard, shares, .. } = *self;
+        if ranks == 0 || rank >= ranks {
+            let message = format!("rank {rank} of {ranks}: ranks are numbered from 0 to their number less 1");
+            return Err(Error::setting("parallel.rank", message));
+        }
+        if tensor == 1 && shard == Shard::Parameters && !shares.is_even() {
+            let message = format!(
+                "shares {shares} with sharded parameters: all ranks gather parameters for each of their parts; shard the \
+                 optimizer's state alone, or compute as many parts on each"
+            );
+            return Err(Error::setting("parallel.shares", message));
+        }
         if tensor == 1 {
             return Ok(());
         }
@@ -154,24 +168,9 @@ impl Parallel {
     /// The number of parts of each rank of [`Parallel::of_data`].
     ///
     /// # Errors
-    /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or not to be cut into the shares, or if `rank` is not
-    /// below `ranks`.
+    /// [`Error::Setting`] if `parts` is not a multiple of `ranks`, or not to be cut into the shares.
     pub(super) fn counts(&self, parts: u32) -> Result<Vec<u32>> {
-        self.check_tensor()?;
-        let Self { ranks, shares, shard, .. } = self.of_data();
-        let rank = self.rank;
-        if self.ranks == 0 || rank >= self.ranks {
-            let message =
-                format!("rank {rank} of {}: ranks are numbered from 0 to their number less 1", self.ranks);
-            return Err(Error::setting("parallel.rank", message));
-        }
-        if !shares.is_even() && shard == Shard::Parameters {
-            let message = format!(
-                "shares {shares} with sharded parameters: all ranks gather parameters for each of their parts; shard the \
-                 optimizer's state alone, or compute as many parts on each"
-            );
-            return Err(Error::setting("parallel.shares", message));
-        }
+        let Self { ranks, shares, .. } = self.of_data();
         if !shares.is_even() || parts.is_multiple_of(ranks) {
             return shares.counts(ranks, parts);
         }

@@ -139,6 +139,14 @@ impl Shares {
     }
 }
 
+/// The round and the rank of each part, in the order of the parts: in each round, the ranks that have parts left to compute have
+/// one. `counts` are the numbers of parts of the ranks.
+pub(super) fn dealt(counts: &[u32]) -> impl Iterator<Item = (u32, u32)> {
+    let rounds = counts.iter().copied().max().unwrap_or(0);
+    let of_round = move |round| (0..).zip(counts).filter(move |(_, count)| **count > round);
+    (0..rounds).flat_map(move |round| of_round(round).map(move |(rank, _)| (round, rank)))
+}
+
 impl fmt::Display for Shares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_even() {

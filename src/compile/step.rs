@@ -280,25 +280,21 @@ impl TrainStep {
         let [before, after] = passes::first(count);
         options.check_scale()?;
         let PlanOptions { accumulate: total, parallel, .. } = *options;
+        if total == 0 {
+            return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
+        }
+        options.check_ranks()?;
         let counts = parallel.counts(total)?;
         let mut graph = self.graph.clone();
         if parallel.tensor > 1 {
-            options.optimizer.check_tensor()?;
             graph = passes::split_layers(graph, parallel, None)?;
         }
         let graph = passes::run(before, graph, &choices);
         let loss = graph.outputs[0].1;
-        if total == 0 {
-            return Err(Error::setting("accumulate", "accumulate 0: a step has at least one part"));
-        }
-        if parallel.ranks > 1 && parallel.shard != Shard::None {
-            options.optimizer.check_shards()?;
-        }
         let norm = graph.gradient_outputs.iter().any(|(_, of)| *of == GradientOf::Norm);
         let of_data = parallel.of_data();
         let parts = Parts {
             total,
-            own: counts[of_data.rank as usize],
             counts,
             parallel: of_data,
             whole_gradients: norm || options.clip != Clip::Off,
@@ -311,7 +307,9 @@ impl TrainStep {
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);
-        passes::sum_ranks(&mut graph, parallel.ranks);
+        if parallel.tensor > 1 {
+            passes::sum_ranks(&mut graph, parallel.ranks);
+        }
         passes::order_exchanges(&mut graph);
         // What widens and fuses weights has been decided: they are gathered as they are stored.
         let buckets = if parallel.shard == Shard::Parameters { shared } else { Vec::new() };
@@ -356,7 +354,7 @@ fn accumulated(
     gradients: Gradients,
     parts: Parts,
 ) -> Result<(Trace, Gradients, Vec<SharedBucket>)> {
-    let Parts { total, own, parallel, .. } = parts;
+    let (total, own, parallel) = (parts.total, parts.own(), parts.parallel);
     if total == 1 {
         return Ok((trace, gradients, Vec::new()));
     }
@@ -531,8 +529,10 @@ impl Forward {
             graph = passes::split_layers(graph, parallel, Some(train.graph()))?;
         }
         let mut graph = passes::run(before, graph, &choices);
-        passes::sum_ranks(&mut graph, parallel.ranks);
-        passes::order_exchanges(&mut graph);
+        if parallel.tensor > 1 {
+            passes::sum_ranks(&mut graph, parallel.ranks);
+            passes::order_exchanges(&mut graph);
+        }
         let mut graph = passes::run(after, graph, &choices);
         if let Some(train) = beside {
             let shared = SharedBucket::of_step(&mut graph, &train.graph().sharded);

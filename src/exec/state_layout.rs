@@ -37,22 +37,16 @@ impl StateLayout {
         self.part_of.map_or(self.elements, |part| part.whole.numel())
     }
 
-    /// Returns what elements of this rank are in the whole, as runs in their order.
-    pub(super) fn runs(self, own: Range<u64>) -> Vec<Range<u64>> {
-        match self.part_of {
-            Some(part) => part.runs(own).collect(),
-            None => vec![own],
-        }
-    }
-
     /// Returns a range of this rank's elements; `whole` returns a range of the whole.
     pub(super) fn own(self, own: Range<u64>, mut whole: impl FnMut(Range<u64>) -> Vec<f32>) -> Vec<f32> {
-        let mut runs = self.runs(own).into_iter();
-        let first = runs.next().map(&mut whole).unwrap_or_default();
-        runs.fold(first, |mut all, run| {
-            all.extend(whole(run));
+        let Some(part) = self.part_of else {
+            return whole(own);
+        };
+        let joined = part.runs(own).map(whole).reduce(|mut all, run| {
+            all.extend(run);
             all
-        })
+        });
+        joined.unwrap_or_default()
     }
 
     /// Packs a range of 32-bit words. `part` returns the `f32` elements of a range.

@@ -270,10 +270,15 @@ impl Request {
         let weights = WeightStorage::named(&self.weights, rounding).unwrap_or_default();
         let ranks = self.options.parallel.ranks;
         let Parallel { shard, tensor, .. } = self.options.parallel;
-        let accumulate = self.accumulate.unwrap_or(if tensor > 1 { 1 } else { ranks });
+        let accumulate = self.parts();
         let shares = Shares::named(&self.shares, accumulate)?;
         let parallel = Parallel { shard, shares, tensor, ..Parallel::of(0, ranks) };
         Ok(PlanOptions { weights, parallel, accumulate, ..self.options })
+    }
+
+    /// The number of parts of the batch.
+    fn parts(&self) -> u32 {
+        self.accumulate.unwrap_or(self.options.parallel.data_ranks())
     }
 
     fn network<'a>(&self, source: &Source<'a>) -> Result<Described<'a>> {
@@ -334,7 +339,7 @@ impl Request {
             return Err(Error::setting("batch", "a batch of 0: it must be at least 1"));
         }
         let fixed_batch = network.fixed_batch();
-        if fixed_batch.is_some() && self.accumulate.unwrap_or(self.options.parallel.ranks) != 1 {
+        if fixed_batch.is_some() && self.parts() != 1 {
             let message = "accumulate: the file fixes its batch; export it with a dynamic first dimension";
             return Err(Error::setting("accumulate", message));
         }

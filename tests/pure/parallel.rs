@@ -332,8 +332,8 @@ fn ranks_that_compute_layers_together_hold_parts_of_them() {
     }
 }
 
-/// Sharding is no way to fit where layers are split, nor of parameters where shares differ; nor is an optimizer that the ranks
-/// cannot share.
+/// Neither `fit` nor `levers` shards where layers are split, or parameters where shares differ, and `levers` tries no optimizer
+/// that the ranks cannot share.
 #[test]
 fn what_does_not_go_together_is_no_way_to_fit() {
     let limits = Limits::named("nvidia").expect("a preset");

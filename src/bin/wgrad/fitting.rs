@@ -87,7 +87,8 @@ impl Options {
 
     /// Returns the number of micro-batches on all ranks together.
     pub fn parts(&self) -> u32 {
-        self.accumulate.unwrap_or(if self.tensor > 1 { 1 } else { self.ranks() })
+        let parallel = Parallel { tensor: self.tensor, ..Parallel::of(0, self.ranks()) };
+        self.accumulate.unwrap_or(parallel.data_ranks())
     }
 
     /// The shares of all devices; those of a run ask each other.

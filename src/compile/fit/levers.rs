@@ -122,8 +122,12 @@ pub fn levers(
         }
         least = total;
     }
-    for (name, optimizer) in lighter.into_iter().filter(|(_, optimizer)| options.takes(optimizer)) {
-        let plan = whole.plan(&PlanOptions { optimizer, ..open }, limits)?;
+    for (name, optimizer) in lighter {
+        let lighter = PlanOptions { optimizer, ..open };
+        if lighter.check_ranks().is_err() {
+            continue;
+        }
+        let plan = whole.plan(&lighter, limits)?;
         levers.push(lever(&format!("optimizer {name}"), &plan, false));
     }
     if !options.bit_masks {

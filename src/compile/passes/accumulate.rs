@@ -18,8 +18,6 @@ type Pair = (ValueId, ValueId);
 pub(crate) struct Parts {
     /// Their number, on all ranks together.
     pub total: u32,
-    /// The number of those of this rank.
-    pub own: u32,
     /// The numbers of those of each rank.
     pub counts: Vec<u32>,
     pub parallel: Parallel,
@@ -27,6 +25,13 @@ pub(crate) struct Parts {
     pub whole_gradients: bool,
     /// Storage type of large weights.
     pub weights: WeightStorage,
+}
+
+impl Parts {
+    /// The number of those of this rank.
+    pub(crate) fn own(&self) -> u32 {
+        self.counts[self.parallel.rank as usize]
+    }
 }
 
 /// A step over the parts of a batch.
@@ -105,7 +110,7 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
         read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
     }
     // Other ranks have more parts: this one adds up its share of their gradients.
-    let more = parts.own..exchanges.rounds();
+    let more = parts.own()..exchanges.rounds();
     if !more.is_empty() {
         let empty = Part::None(copies.empty(results[0][0], &nodes));
         for (round, n) in more.flat_map(|round| (0..nodes.len()).map(move |n| (round, n))) {
@@ -188,7 +193,7 @@ impl Copies {
         for (id, value) in ids.zip(&mut self.graph.values) {
             let cut = value.class == Class::Input && value.name != STEP_SCALARS;
             if let (true, Some(&rows)) = (cut, value.shape.dims().first()) {
-                value.shape = value.shape.with(0, rows * self.parts.own as usize);
+                value.shape = value.shape.with(0, rows * self.parts.own() as usize);
                 self.rows.insert(id, rows);
             }
         }
@@ -241,7 +246,7 @@ impl Copies {
                     sources.push(node);
                 }
             }
-            let mut parts: Vec<ValueId> = (0..self.parts.own as usize)
+            let mut parts: Vec<ValueId> = (0..self.parts.own() as usize)
                 .map(|part| {
                     let rows: Vec<ValueId> =
                         self.rows.keys().copied().filter(|id| needed.contains(id)).collect();

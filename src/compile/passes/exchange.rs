@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::fuse_updates::is_small;
 use crate::compile::Shard;
+use crate::compile::shares::dealt;
 use crate::dtype::DType;
 use crate::graph::{
     Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, PartOf, Phase, Sharded, Share, Value,
@@ -79,9 +80,9 @@ impl Exchanges {
         let exchange = self.send(graph, ExchangeKind::Gather, share, &sent);
         // For each rank, its values of one list after another.
         let mut all: Vec<Vec<ValueId>> = vec![Vec::new(); self.ranks() as usize];
-        for (rank, received) in (0..).zip(&mut all) {
+        for (rank, received) in (0u32..).zip(&mut all) {
             for (like, starts) in &places {
-                for (_, start) in (0..).zip(starts).filter(|(round, _)| self.takes_part(rank, *round)) {
+                for start in &starts[..self.counts[rank as usize] as usize] {
                     let from = (exchange, u64::from(rank) * share + start);
                     let like = graph.value(*like).clone();
                     received.push(receive(graph, from, like));
@@ -89,14 +90,11 @@ impl Exchanges {
             }
         }
         for (i, list) in lists.into_iter().enumerate() {
-            list.clear();
-            // In the order of rounds, and in each of ranks, which is that of the parts.
-            for round in 0..rounds {
-                for rank in (0..self.ranks()).filter(|rank| self.takes_part(*rank, round)) {
-                    let own = self.counts[rank as usize] as usize;
-                    list.push(all[rank as usize][i * own + round as usize]);
-                }
-            }
+            let part = |(round, rank): (u32, u32)| {
+                let own = self.counts[rank as usize] as usize;
+                all[rank as usize][i * own + round as usize]
+            };
+            *list = dealt(&self.counts).map(part).collect();
         }
     }
 }
@@ -114,12 +112,25 @@ pub(super) fn send(graph: &mut Graph, (exchange, start): (u32, u64), value: Valu
 
 /// Receives a value like `like`, from a word of an exchange on.
 pub(super) fn receive(graph: &mut Graph, (exchange, start): (u32, u64), mut like: Value) -> ValueId {
-    let Value { shape, dtype, .. } = like;
-    let token = new_token(graph);
     like.name += &format!(".received{}", graph.values.len());
     let received = graph.add_value(like);
-    graph.nodes.push(node(Op::Receive { exchange, start, shape, dtype }, Vec::new(), vec![received, token]));
+    receive_as(graph, (exchange, start), received);
     received
+}
+
+/// Receives a value that is there, from a word of an exchange on.
+pub(super) fn receive_as(graph: &mut Graph, (exchange, start): (u32, u64), id: ValueId) {
+    let Value { shape, dtype, .. } = *graph.value(id);
+    let token = new_token(graph);
+    graph.nodes.push(node(Op::Receive { exchange, start, shape, dtype }, Vec::new(), vec![id, token]));
+}
+
+/// The sum of two values.
+pub(super) fn added(graph: &mut Graph, before: ValueId, next: ValueId) -> ValueId {
+    let name = format!("sum{}", graph.values.len());
+    let sum = graph.derive(next, &name, |_| ());
+    graph.nodes.push(node(Op::Binary(Binary::Add), vec![before, next], vec![sum]));
+    sum
 }
 
 pub(super) fn new_token(graph: &mut Graph) -> ValueId {
@@ -434,10 +445,7 @@ impl Sums {
             let from = (exchange, u64::from(rank) * bucket.share);
             let part = receive(graph, from, like.clone());
             let Some(sum) = bucket.sum.replace(part) else { continue };
-            let name = format!("sum{}", graph.values.len());
-            let added = graph.derive(part, &name, |_| ());
-            graph.nodes.push(node(Op::Binary(Binary::Add), vec![sum, part], vec![added]));
-            bucket.sum = Some(added);
+            bucket.sum = Some(added(graph, sum, part));
         }
         bucket.rounds += 1;
         let Some(sum) = bucket.sum.filter(|_| bucket.rounds == exchanges.rounds()) else { return };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::exchange::{Exchanges, SharedBucket, add_exchange, new_token, node, send};
+use super::exchange::{Exchanges, SharedBucket, add_exchange, added, new_token, node, send};
 use crate::compile::analysis::Uses;
 use crate::compile::{Parallel, Shard};
-use crate::graph::{Binary, ExchangeKind, Graph, Node, Op, Share, ValueId};
+use crate::graph::{ExchangeKind, Graph, Node, Op, Share, ValueId};
 
 /// Adds the exchanges that follow the updates of `buckets`: the parameters of each, unless they are sharded, as soon as no
 /// operation of the step reads them any more, and if the ranks check gradients for overflow, what each has found. With
@@ -109,13 +109,7 @@ fn combine_flags(graph: &mut Graph, ranks: u32) {
     let flag = graph.nodes[check].outputs[0];
     let mut flags = vec![flag];
     Exchanges::new(vec![1; ranks as usize]).gather_parts(graph, vec![&mut flags]);
-    let mut add = |before: ValueId, other: ValueId| {
-        let name = format!("any{}", graph.values.len());
-        let any = graph.derive(flag, &name, |_| ());
-        graph.nodes.push(node(Op::Binary(Binary::Add), vec![before, other], vec![any]));
-        any
-    };
-    let any = flags[1..].iter().fold(flags[0], |before, &other| add(before, other));
+    let any = flags[1..].iter().fold(flags[0], |before, &other| added(graph, before, other));
     for mut node in after {
         node.inputs.iter_mut().filter(|id| **id == flag).for_each(|id| *id = any);
         graph.nodes.push(node);
