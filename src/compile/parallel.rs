@@ -18,8 +18,8 @@ pub enum Shard {
     /// update each element by itself, which are all but Adafactor, Adam-mini and Muon. Clipping, and gradients that the
     /// host reads, need whole gradients.
     Optimizer,
-    /// In addition, these parameters (ZeRO-3): they are gathered before the operations that read them, in the forward and in the
-    /// backward pass of each part, and dropped afterwards.
+    /// In addition, these parameters and frozen ones (ZeRO-3): they are gathered as they are stored before the operations that read
+    /// them, in the forward and in the backward pass of each part, and dropped afterwards.
     Parameters,
 }
 

@@ -312,8 +312,13 @@ impl TrainStep {
         }
         passes::order_exchanges(&mut graph);
         // What widens and fuses weights has been decided: they are gathered as they are stored.
-        let buckets = if parallel.shard == Shard::Parameters { shared } else { Vec::new() };
-        Ok((passes::run(after, graph, &choices), Gathers { buckets, parallel }))
+        let graph = passes::run(after, graph, &choices);
+        let mut buckets = Vec::new();
+        if parallel.ranks > 1 && parallel.shard == Shard::Parameters {
+            buckets = shared;
+            buckets.extend(SharedBucket::frozen(&graph, parallel));
+        }
+        Ok((graph, Gathers { buckets, parallel }))
     }
 
     pub(super) fn settings(&self, options: &PlanOptions) -> Settings {

@@ -249,6 +249,8 @@ pub struct Sharded {
     pub parameters: Vec<(String, u64)>,
     /// Elements of a share.
     pub share: u64,
+    /// How they are stored.
+    pub dtype: DType,
 }
 
 /// Words that the ranks of a run send each other within a step.

@@ -1,8 +1,8 @@
 //! Frozen parameters: nothing of their gradients, optimizer state and updates is in a plan.
 
-use wgrad::compile::{Plan, PlanOptions, Recompute, TrainStep, levers};
+use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep, levers};
 use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
-use wgrad::graph::{Class, LoraConfig, LossScale, Op, ParamGroup, Params, Phase};
+use wgrad::graph::{Class, LoraConfig, LossScale, Op, Param, ParamGroup, Params, Phase, Value};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{AdamW, Clip, Optimizer};
@@ -179,4 +179,59 @@ fn storing_frozen_matrices_in_fewer_bits_is_offered() {
     let error =
         step(true, Some(FrozenStorage::Int8)).plan(&tight, &limits).expect_err("over budget").to_string();
     assert!(error.contains("FrozenStorage::Nf4"), "{error}");
+}
+
+/// Adapters of all linear layers of a model whose feed-forward layers compute their rows in pieces.
+fn adapted(base: FrozenStorage) -> TrainStep {
+    let params = Params::new(0);
+    params.adapt(&LoraConfig { rank: 16, base: Some(base), ..LoraConfig::default() }).expect("valid");
+    let options = ModelOptions { seq: Some(2048), ..ModelOptions::default() };
+    Model::over(params, "llama-3.2-1b", &options).expect("known").train_step(2).expect("valid")
+}
+
+/// A segment is a layer, not a product of a piece or of an adapter, whose operands would all be kept.
+#[test]
+fn layers_with_adapters_and_pieces_are_recomputed() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = adapted(FrozenStorage::Nf4);
+    let total = |recompute| {
+        let options = PlanOptions { recompute, precision: Precision::Bf16, ..PlanOptions::default() };
+        step.plan(&options, &limits).expect("planned").footprint().total()
+    };
+    let [off, one, two] = [Recompute::Off, Recompute::Every(1), Recompute::Every(2)].map(total);
+    assert!(one < off * 6 / 10 && two < one, "{} {} {}", Bytes(off), Bytes(one), Bytes(two));
+}
+
+/// Each rank has its share of what is not trained, as it is stored, and gathers it for the forward pass, for what is recomputed
+/// and for the backward pass, but not for each piece of rows.
+#[test]
+fn ranks_have_shares_of_frozen_parameters() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    for (base, ranks) in [(FrozenStorage::Bf16, 2), (FrozenStorage::Nf4, 4)] {
+        let step = adapted(base);
+        let [copies, shares] = [Shard::Optimizer, Shard::Parameters].map(|shard| {
+            let options = PlanOptions {
+                precision: Precision::Bf16,
+                recompute: Recompute::Every(2),
+                accumulate: ranks,
+                parallel: Parallel { shard, ..Parallel::of(0, ranks) },
+                ..PlanOptions::default()
+            };
+            step.plan(&options, &limits).expect("planned")
+        });
+        let large = |param: &&Param| param.shape().rank() >= 2;
+        let stored = |param: &Param| {
+            let mut values = copies.graph().values.iter();
+            values.find(|value| value.name == param.name()).map_or(0, Value::bytes)
+        };
+        let all: u64 = copies.graph().parameters.iter().filter(large).map(stored).sum();
+        let elsewhere = all - all / u64::from(ranks);
+        let saved = copies.program.persistent_bytes() - shares.program.persistent_bytes();
+        assert!(saved.abs_diff(elsewhere) <= elsewhere / 100, "{} of {}", Bytes(saved), Bytes(elsewhere));
+        let gathered = shares.wire_bytes() - copies.wire_bytes();
+        let (least, most) = (elsewhere * 3 / 2, elsewhere * 3);
+        assert!((least..=most).contains(&gathered), "{} of {}", Bytes(gathered), Bytes(elsewhere));
+        let total = |plan: &Plan| plan.footprint().total();
+        assert!(total(&shares) < total(&copies) - saved / 2, "{base:?}");
+    }
 }

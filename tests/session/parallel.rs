@@ -6,7 +6,7 @@ use crate::support::ranks::{PATIENCE, on_ranks};
 use crate::support::{devices, on_each, own_devices};
 use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, Shares, TrainStep};
 use wgrad::device::Device;
-use wgrad::dtype::{Precision, Rounding, WeightStorage};
+use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use wgrad::exec::{Debug, Eager, Session, SessionState, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
@@ -195,6 +195,27 @@ fn sharded_state_of_every_kind_has_the_bits_of_one() {
     on_each(devices(), |device| {
         for options in [blocks, away, skipped] {
             assert_equals_one_device(device, "wide", &options, &[2, 4]);
+        }
+    });
+}
+
+/// Adapters of weights that are not trained, in each format of these: each rank has a share of them.
+#[test]
+fn sharded_frozen_parameters_have_the_bits_of_one() {
+    let options = PlanOptions { accumulate: 4, clip: Clip::Norm(1.0), ..options() };
+    let half = PlanOptions { precision: Precision::Bf16, recompute: Recompute::Every(1), ..options };
+    on_each(devices(), |device| {
+        // Exchanges move words, whatever the adapter: it sees all formats once.
+        let all = std::ptr::eq(device, &devices()[0]);
+        for storage in FrozenStorage::ALL.into_iter().filter(|storage| all || *storage == FrozenStorage::Nf4)
+        {
+            let name = format!("lora {}", storage.name());
+            let (options, ranks) = if storage == FrozenStorage::Nf4 { (&half, 4) } else { (&options, 2) };
+            let way = Parallel { shard: Shard::Parameters, ..parallel(0, ranks) };
+            let plan = plan(device, &network(&name, BATCH), options, way);
+            let mut sharded = plan.graph().sharded.iter();
+            assert!(sharded.any(|bucket| bucket.dtype == storage.dtype()), "{name}");
+            assert_all_equal_one_device(device, &name, options, &[way]);
         }
     });
 }

@@ -3,8 +3,9 @@
 
 use wgrad::compile::{Plan, TrainStep};
 use wgrad::device::Device;
+use wgrad::dtype::FrozenStorage;
 use wgrad::exec::{LocalTransport, Session};
-use wgrad::graph::{Indices, Params, STEP_SCALARS, Tensor, Window};
+use wgrad::graph::{Indices, LoraConfig, Params, STEP_SCALARS, Tensor, Window};
 use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
 use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear, Module};
 use wgrad::optim::{Optimizer, Sgd};
@@ -18,10 +19,16 @@ pub const CLASSES: usize = 5;
 const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
-/// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet` or `gpt`.
+/// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet`, `gpt`, or with a format such as `lora nf4` of
+/// adapters of `gpt`, whose own weights are stored so.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
-    if name == "gpt" {
+    let base = name.strip_prefix("lora ");
+    if let Some(base) = base {
+        let base = Some(FrozenStorage::named(base).expect("a format"));
+        params.adapt(&LoraConfig { rank: 4, dropout: 0.1, base, ..LoraConfig::default() }).expect("valid");
+    }
+    if name == "gpt" || base.is_some() {
         let gpt = Gpt::new(&params, &GPT).expect("valid");
         let shape = [batch, GPT.context];
         let step = TrainStep::trace(&params, |trace| {

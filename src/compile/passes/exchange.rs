@@ -1,12 +1,12 @@
 //! Exchanges between ranks, as operations of the graph. The same exchanges in the same order on all ranks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::fuse_updates::is_small;
-use crate::compile::Shard;
 use crate::compile::shares::dealt;
+use crate::compile::{Parallel, Shard};
 use crate::dtype::DType;
 use crate::graph::{
     Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, PartOf, Phase, Sharded, Share, Value,
@@ -209,8 +209,8 @@ struct Kind {
     shared: bool,
     /// Whether each rank needs whole gradients.
     whole: bool,
-    /// Whether the parameters are stored in 16 bits.
-    half: bool,
+    /// How shared parameters are stored.
+    dtype: DType,
 }
 
 /// What a rank computes in a round.
@@ -242,7 +242,7 @@ impl Bucket {
         let (mut placed, mut all) = (Vec::new(), 0u64);
         for &(parameter, gradient) in gradients {
             placed.push((parameter, gradient, all));
-            all = (all + words(graph, gradient)).next_multiple_of(block);
+            all = (all + graph.value(gradient).shape.numel()).next_multiple_of(block);
         }
         let share = all.div_ceil(u64::from(ranks)).next_multiple_of(of_a_share);
         Self { kind, gradients: placed, share, after, sum: None, rounds: 0 }
@@ -251,6 +251,37 @@ impl Bucket {
     fn places(&self, at: impl Fn(&ValueId) -> ValueId) -> Vec<(ValueId, u64)> {
         self.gradients.iter().map(|(_, gradient, start)| (at(gradient), *start)).collect()
     }
+
+    fn shared(&self, ready: ValueId, trained: bool) -> SharedBucket {
+        let parameters = self.gradients.iter().map(|(parameter, _, before)| (*parameter, *before)).collect();
+        SharedBucket { parameters, share: self.share, dtype: self.kind.dtype, trained, ready }
+    }
+}
+
+/// Pairs of a parameter and its gradient.
+type Pairs = Vec<(ValueId, ValueId)>;
+
+/// Groups of pairs of the same kind, in the order of their last ones, each with at least `least` bytes of gradients but for the
+/// last of its kind.
+fn grouped(
+    graph: &Graph,
+    pairs: impl Iterator<Item = (Kind, (ValueId, ValueId))>,
+    least: u64,
+) -> Vec<(Kind, Pairs)> {
+    let mut groups = Vec::new();
+    let mut open: BTreeMap<Kind, (Pairs, u64)> = BTreeMap::new();
+    for (kind, pair) in pairs {
+        let (list, filled) = open.entry(kind).or_default();
+        list.push(pair);
+        *filled += graph.value(pair.1).bytes();
+        if *filled >= least {
+            groups.push((kind, std::mem::take(list)));
+            *filled = 0;
+        }
+    }
+    let rest = open.into_iter().map(|(kind, (list, _))| (kind, list));
+    groups.extend(rest.filter(|(_, list)| !list.is_empty()));
+    groups
 }
 
 /// The elements of rank `rank`'s share of a bucket that belong to a parameter: `elements` of which `before` lie before it.
@@ -260,48 +291,66 @@ fn share_of(rank: u32, share: u64, before: u64, elements: u64) -> Share {
     Share { start, len: end - start }
 }
 
-/// Parameters of which each rank updates a share and sends it to the others.
+/// Parameters of which each rank has a share, or updates one, and sends it to the others.
 #[derive(Debug)]
 pub(crate) struct SharedBucket {
     /// Each with the elements before it.
     pub(super) parameters: Vec<(ValueId, u64)>,
     /// Elements of each rank.
     pub(super) share: u64,
-    /// Whether a word holds two of them.
-    pub(super) half: bool,
+    /// How they are stored.
+    pub(super) dtype: DType,
+    /// Whether they are trained.
+    pub(super) trained: bool,
     /// A value that is computed when all gradients are.
     pub(super) ready: ValueId,
 }
 
 impl SharedBucket {
+    /// Frozen parameters, in the order in which operations read them.
+    pub(crate) fn frozen(graph: &Graph, parallel: Parallel) -> Vec<Self> {
+        let frozen = |param: &&Param| !param.trained() && !param.is_buffer() && !is_small(param);
+        let mut left: BTreeSet<&str> = graph.parameters.iter().filter(frozen).map(Param::name).collect();
+        let read = graph.nodes.iter().flat_map(|node| &node.inputs).filter(|id| {
+            let value = graph.value(**id);
+            value.class == Class::Parameter && left.remove(&*value.name)
+        });
+        let kind = |id| Kind { shared: true, whole: false, dtype: graph.value(id).dtype };
+        let groups = grouped(graph, read.map(|&id| (kind(id), (id, id))), parallel.bucket.0);
+        let bucket = |(kind, list): (Kind, Pairs)| {
+            Some(Bucket::of(graph, kind, &list, 0, parallel.ranks).shared(list.first()?.0, false))
+        };
+        groups.into_iter().filter_map(bucket).collect()
+    }
+
     /// The buckets of a training step, for a forward pass over the same parameters: those that it does not read are added.
     pub(crate) fn of_step(graph: &mut Graph, sharded: &[Sharded]) -> Vec<Self> {
         let params = graph.parameters.clone();
-        let mut value = |name: &str| {
-            let known = graph.ids().find(|(_, value)| value.class == Class::Parameter && value.name == name);
-            let param = || params.iter().find(|param| param.name() == name);
-            known.map(|(id, _)| id).or_else(|| {
-                let value = Value::new(name, param()?.shape(), DType::F32, Class::Parameter);
-                Some(graph.add_value(value))
-            })
-        };
         let mut bucket = |sharded: &Sharded| {
-            let parameters =
-                sharded.parameters.iter().filter_map(|(name, before)| Some((value(name)?, *before)));
-            (parameters.collect::<Vec<_>>(), sharded.share)
-        };
-        let buckets: Vec<_> = sharded.iter().map(&mut bucket).collect();
-        let whole = |(parameters, share): (Vec<(ValueId, u64)>, u64)| {
+            let &Sharded { share, dtype, .. } = sharded;
+            let mut trained = true;
+            let mut value = |name: &str| {
+                let param = params.iter().find(|param| param.name() == name);
+                trained &= param.is_none_or(Param::trained);
+                let known =
+                    graph.ids().find(|(_, value)| value.class == Class::Parameter && value.name == name);
+                known.map(|(id, _)| id).or_else(|| {
+                    let value = Value::new(name, param?.shape(), dtype, Class::Parameter);
+                    Some(graph.add_value(value))
+                })
+            };
+            let parameters = sharded.parameters.iter();
+            let parameters: Vec<_> =
+                parameters.filter_map(|(name, before)| Some((value(name)?, *before))).collect();
             let ready = parameters.first()?.0;
-            let half = graph.value(ready).dtype.is_half();
-            Some(Self { parameters, share, half, ready })
+            Some(Self { parameters, share, dtype, trained, ready })
         };
-        buckets.into_iter().filter_map(whole).collect()
+        sharded.iter().filter_map(&mut bucket).collect()
     }
 
     /// The words of some elements, a multiple of [`Share::BLOCK`].
     pub(super) fn words(&self, elements: u64) -> u64 {
-        if self.half { elements / 2 } else { elements }
+        self.dtype.bytes(elements) / 4
     }
 
     /// This rank's share of each parameter.
@@ -344,29 +393,16 @@ impl Sums {
                 .any(|&j| gradients.get(j).is_some_and(|other| other.1 == gradient));
             let shared = shared && !twice;
             let whole = !shared || parts.whole_gradients || read.iter().any(|(id, _)| *id == parameter);
-            let half = shared && param.is_some_and(|param| param.stored_as(parts.weights) != DType::F32);
-            Kind { shared, whole, half }
+            let stored = param.filter(|_| shared).map(|param| param.stored_as(parts.weights));
+            Kind { shared, whole, dtype: stored.unwrap_or(DType::F32) }
         };
-        let mut buckets = Vec::new();
-        let mut open: BTreeMap<Kind, (Vec<(ValueId, ValueId)>, u64)> = BTreeMap::new();
-        let mut close = |kind, gradients: Vec<(ValueId, ValueId)>| {
-            let Some((_, last)) = gradients.last() else { return };
-            buckets.push(Bucket::of(graph, kind, &gradients, made[last.index()], ranks));
+        let first = |i: &usize| *i == 0 || gradients[i - 1].1 != gradients[*i].1;
+        let pairs = (0..gradients.len()).filter(first).map(|i| (kind(i, gradients[i]), gradients[i]));
+        let bucket = |(kind, list): (Kind, Pairs)| {
+            let after = list.last().map_or(0, |(_, gradient)| made[gradient.index()]);
+            Bucket::of(graph, kind, &list, after, ranks)
         };
-        for (i, &pair) in gradients.iter().enumerate() {
-            if i > 0 && gradients[i - 1].1 == pair.1 {
-                continue;
-            }
-            let kind = kind(i, pair);
-            let (list, filled) = open.entry(kind).or_default();
-            list.push(pair);
-            *filled += graph.value(pair.1).bytes();
-            if *filled >= parts.parallel.bucket.0 {
-                *filled = 0;
-                close(kind, std::mem::take(list));
-            }
-        }
-        open.into_iter().for_each(|(kind, (list, _))| close(kind, list));
+        let buckets = grouped(graph, pairs, parts.parallel.bucket.0).into_iter().map(bucket).collect();
         Self { buckets, rank: parts.parallel.rank, sent: VecDeque::new(), sums: BTreeMap::new() }
     }
 
@@ -403,11 +439,9 @@ impl Sums {
     ) -> (BTreeMap<ValueId, ValueId>, Vec<SharedBucket>) {
         self.settle(graph, exchanges, 0);
         let shared = self.buckets.iter().filter(|bucket| bucket.kind.shared).filter_map(|bucket| {
-            let parameters =
-                bucket.gradients.iter().map(|(parameter, _, before)| (*parameter, *before)).collect();
             let last = bucket.gradients.last().map(|(_, gradient, _)| self.sums[gradient]);
             let ready = if bucket.kind.whole { last } else { bucket.sum };
-            Some(SharedBucket { parameters, share: bucket.share, half: bucket.kind.half, ready: ready? })
+            Some(bucket.shared(ready?, true))
         });
         let shared = shared.collect();
         let sum = |(parameter, gradient): &(ValueId, ValueId)| Some((*parameter, *self.sums.get(gradient)?));

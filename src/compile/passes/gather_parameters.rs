@@ -1,15 +1,20 @@
 //! Sharded parameters: each rank has a share of them, and gathers the others' for the operations that read them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::exchange::{SharedBucket, order_exchanges, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
-use crate::graph::{Class, Graph, Node, Op, PartOf, Sharded, Value, ValueId};
+use crate::graph::{Class, Graph, Node, Op, PartOf, Phase, Sharded, Value, ValueId};
 use crate::shape::Shape;
 
-/// Buckets of parameters that a device has as a whole at once: the one that operations read, and the one before.
+/// Buckets of parameters that a device has as a whole at once, of those that are trained and of frozen ones: the one that
+/// operations read, and the one before.
 pub(crate) const WHOLE: usize = 2;
+
+/// The same within the forward pass, and within the backward pass. A layer whose rows are computed in pieces reads its weights
+/// once for each piece: three matrices of a gated unit would be gathered for every piece.
+const WHOLE_IN_A_PASS: usize = 4;
 
 /// The gathers of a step with sharded parameters; of another step, none.
 #[derive(Debug)]
@@ -30,7 +35,9 @@ impl Gathers {
 
     /// The most bytes of parameters that are whole at once.
     pub(crate) fn whole_bytes(&self) -> u64 {
-        WHOLE as u64 * self.buckets.iter().map(|bucket| self.bytes(bucket)).max().unwrap_or(0)
+        let of = |trained| self.buckets.iter().filter(move |bucket| bucket.trained == trained);
+        let largest = |trained| of(trained).map(|bucket| self.bytes(bucket)).max().unwrap_or(0);
+        WHOLE as u64 * (largest(true) + largest(false))
     }
 
     /// Bytes of parameters that other ranks have.
@@ -45,18 +52,20 @@ impl Gathers {
 }
 
 /// Replaces the parameters of `buckets` with this rank's shares, which are updated. Other operations read copies of the
-/// whole. A bucket is sent an exchange ahead, received before the first operation that reads it, and received again if two
-/// others were read since.
+/// whole. A bucket is sent an exchange ahead, received before the first operation that reads it, and received again if [`WHOLE`]
+/// others of its kind, trained or frozen, were read since, or [`WHOLE_IN_A_PASS`] within the same pass.
 fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
     let nodes = std::mem::take(&mut graph.nodes);
     let readers = Readers::of(&nodes, buckets);
-    let gathers = readers.gathers(&nodes);
+    let trained: Vec<bool> = buckets.iter().map(|bucket| bucket.trained).collect();
+    let gathers = readers.gathers(&nodes, &trained);
     let shares: Vec<Vec<_>> =
         buckets.iter().map(|bucket| bucket.shares(graph, parallel.rank).collect()).collect();
     let name = |&(id, before): &(ValueId, u64)| (graph.value(id).name.clone(), before);
     let sharded = buckets.iter().map(|bucket| Sharded {
         parameters: bucket.parameters.iter().map(name).collect(),
         share: bucket.share,
+        dtype: bucket.dtype,
     });
     graph.sharded = sharded.collect();
     let mut wholes: BTreeMap<ValueId, Value> = BTreeMap::new();
@@ -115,8 +124,9 @@ impl Readers {
     }
 
     /// Each bucket that is to be received, and the index of the node that reads it next, in the order of nodes.
-    fn gathers(&self, nodes: &[Node]) -> Vec<(usize, usize)> {
-        let mut held: VecDeque<usize> = VecDeque::new();
+    fn gathers(&self, nodes: &[Node], trained: &[bool]) -> Vec<(usize, usize)> {
+        // The buckets of each kind, those read last in front, each with the pass that read it.
+        let mut read: [Vec<(usize, Phase)>; 2] = Default::default();
         let mut gathers = Vec::new();
         for (n, node) in nodes.iter().enumerate() {
             if self.is_view(node) || matches!(node.op, Op::Update { .. }) {
@@ -124,14 +134,15 @@ impl Readers {
             }
             let parameters = node.inputs.iter().filter_map(|id| self.parameter.get(id));
             for i in parameters.map(|id| self.bucket[id]).collect::<BTreeSet<_>>() {
-                match held.iter().position(|&other| other == i) {
-                    Some(at) => drop(held.remove(at)),
-                    None => gathers.push((n, i)),
+                let read = &mut read[usize::from(trained[i])];
+                let at = read.iter().position(|&(other, _)| other == i);
+                let phase = at.map(|at| read.remove(at).1);
+                let most = if phase == Some(node.phase) { WHOLE_IN_A_PASS } else { WHOLE };
+                if at.is_none_or(|at| at >= most) {
+                    gathers.push((n, i));
                 }
-                held.push_back(i);
-                if held.len() > WHOLE {
-                    held.pop_front();
-                }
+                read.insert(0, (i, node.phase));
+                read.truncate(WHOLE_IN_A_PASS);
             }
         }
         gathers

@@ -242,8 +242,12 @@ impl Forward {
             blocks
         };
         let all: Vec<usize> = (0..self.order.len()).filter(|&at| product(at)).collect();
+        // Products of one path, such as those of rows in pieces or of an adapter, are of one layer.
+        let path = |at: &usize| &*graph.nodes[self.order[*at] as usize].layer;
+        let (paths, rest): (Vec<usize>, Vec<usize>) = all.iter().partition(|at| !path(at).is_empty());
+        let deep = paths.iter().map(path).collect::<BTreeSet<_>>().len() + rest.len();
         // With only a few such points in a deep network, segments would be too long.
-        let enough = |blocks: &Vec<usize>, most: usize| blocks.len() * most >= all.len();
+        let enough = |blocks: &Vec<usize>, most: usize| blocks.len() * most >= deep;
         let at_products = starts(&product);
         if enough(&at_products, 8) {
             return at_products;

@@ -1,8 +1,10 @@
 //! Modelled steps on several devices.
 
 use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard};
-use wgrad::dtype::{Precision, Rounding, WeightStorage};
-use wgrad::limits::Card;
+use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
+use wgrad::graph::{LoraConfig, Params};
+use wgrad::limits::{Card, Limits};
+use wgrad::models::{Model, ModelOptions};
 
 use super::networks::{options, plan};
 use super::{bytes, check, markdown, rounded, strings};
@@ -76,18 +78,44 @@ const TOGETHER_RANKS: [u32; 4] = [1, 2, 4, 8];
 fn rows_together(network: Network) -> Vec<Vec<String>> {
     let plans =
         TOGETHER_RANKS.map(|ranks| plan_of(network, 1, Parallel { tensor: ranks, ..Parallel::of(0, ranks) }));
+    numbers_of(&title(network).replace(" a rank", ""), &plans)
+}
+
+/// Bytes, what is sent and the time of a step, for each of some plans.
+fn numbers_of(name: &str, plans: &[Plan]) -> Vec<Vec<String>> {
     let row = |first: &str, what: &str, of: &dyn Fn(&Plan) -> String| {
         [vec![first.to_owned(), what.to_owned()], plans.iter().map(of).collect()].concat()
     };
-    let name = title(network).replace(" a rank", "");
     vec![
-        row(&name, "bytes of a rank", &|plan| bytes(plan.footprint().total())),
+        row(name, "bytes of a rank", &|plan| bytes(plan.footprint().total())),
         row("", "sent in a step", &|plan| match plan.wire_bytes() {
             0 => "–".to_owned(),
             sent => bytes(sent),
         }),
         row("", "step", &|plan| format!("{} ms", rounded(1e3 * seconds(plan)))),
     ]
+}
+
+/// Adapters of all linear layers, on ranks that have their shares of the base.
+fn rows_of_adapters(base: FrozenStorage) -> Vec<Vec<String>> {
+    let params = Params::new(0);
+    params.adapt(&LoraConfig { rank: 16, base: Some(base), ..LoraConfig::default() }).expect("valid");
+    let (name, samples, seq, _) = LARGE;
+    let sizes = ModelOptions { seq, ..ModelOptions::default() };
+    let step = Model::over(params, name, &sizes).expect("known").train_step(samples).expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    let plans = TOGETHER_RANKS.map(|ranks| {
+        let options = PlanOptions {
+            card: Card::named("h200").expect("listed"),
+            accumulate: ranks,
+            parallel: Parallel { shard: Shard::Parameters, ..Parallel::of(0, ranks) },
+            precision: Precision::Bf16,
+            recompute: Recompute::Every(2),
+            ..options("adamw")
+        };
+        step.plan(&options, &limits).expect("planned")
+    });
+    numbers_of(&format!("{name}, base in {}", base.name()), &plans)
 }
 
 fn header(counts: [u32; 4]) -> Vec<String> {
@@ -103,6 +131,12 @@ fn table(networks: impl IntoIterator<Item = Network>, counts: [u32; 4]) -> Strin
 fn table_of_layers_of_several_ranks_matches_the_plans() {
     let rows = TOGETHER.into_iter().flat_map(rows_together);
     check("docs/scale.md", "together", &markdown(&header(TOGETHER_RANKS), rows));
+}
+
+#[test]
+fn table_of_adapters_on_several_ranks_matches_the_plans() {
+    let rows = [FrozenStorage::Bf16, FrozenStorage::Nf4].into_iter().flat_map(rows_of_adapters);
+    check("docs/scale.md", "adapters", &markdown(&header(TOGETHER_RANKS), rows));
 }
 
 #[test]
