@@ -202,6 +202,28 @@ fn layers_with_adapters_and_pieces_are_recomputed() {
     assert!(one < off * 6 / 10 && two < one, "{} {} {}", Bytes(off), Bytes(one), Bytes(two));
 }
 
+/// In a network of so many operations that a search tries few plans, it begins with those of rules too.
+#[test]
+fn searches_find_what_rules_find() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = adapted(FrozenStorage::Nf4);
+    let planned = |recompute, budget| {
+        let options = PlanOptions { recompute, budget, precision: Precision::Bf16, ..PlanOptions::default() };
+        let plan = step.plan(&options, &limits).expect("it fits");
+        (plan.footprint().total(), plan.work.time_fraction())
+    };
+    for rule in [Recompute::Every(2), Recompute::Every(8)] {
+        let (bytes, time) = planned(rule, None);
+        let (found, least) = planned(Recompute::Auto, Some(Bytes(bytes)));
+        assert!(
+            found <= bytes && least <= time,
+            "{rule:?}: {} at {least}, of {} at {time}",
+            Bytes(found),
+            Bytes(bytes)
+        );
+    }
+}
+
 /// Each rank has its share of what is not trained, as it is stored, and gathers it for the forward pass, for what is recomputed
 /// and for the backward pass, but not for each piece of rows.
 #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cost_model::CostModel;
 use super::script::Retention;
 use super::search::Search;
-use super::select::{Layers, alike};
+use super::select::{Layers, Length, alike, every};
 use crate::graph::Graph;
 use crate::progress;
 
@@ -38,6 +38,10 @@ const SCRIPTS: u64 = 3_500;
 /// Results of which so many may be dropped that the search begins with groups of them.
 const MANY: usize = 600;
 
+/// Segments of layers whose rules such a search tries.
+const LENGTHS: [Length; 5] =
+    [Length::Layers(1), Length::Layers(2), Length::Layers(4), Length::Layers(8), Length::Root];
+
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
@@ -52,6 +56,8 @@ pub(super) struct Frontier {
     layers: Option<Layers>,
     /// Results that are alike, if there are so many that each alone takes too long to try.
     groups: Vec<Vec<usize>>,
+    /// Of these networks, what segments of some lengths keep: the search measures too few scripts to find as much.
+    rules: Vec<Vec<Retention>>,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,
     /// Target peaks, the highest first, and the solutions found for each.
@@ -70,12 +76,14 @@ impl Frontier {
         if groups.iter().map(Vec::len).sum::<usize>() <= MANY {
             groups.clear();
         }
+        let lengths: &[Length] = if groups.is_empty() { &[] } else { &LENGTHS };
+        let rules = lengths.iter().map(|&length| every(model, graph, length)).collect();
         let lowest = if groups.is_empty() { LOWEST } else { LOWEST_OF_MANY };
         let share = libm::pow(lowest, 1.0 / rungs as f64);
         let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
         let work = work / rungs.len() as u64;
-        Self { layers: Layers::of(model, graph), groups, start: start.points, rungs, work }
+        Self { layers: Layers::of(model, graph), groups, rules, start: start.points, rungs, work }
     }
 
     /// All targets.
@@ -101,7 +109,11 @@ impl Frontier {
         let climb = |thread: usize, tell: &dyn Fn(u64)| {
             for (target, points) in missing.iter().skip(thread).step_by(threads.max(1)) {
                 points.get_or_init(|| {
-                    Search::new(model, *target, self.work).run(self.layers.as_ref(), &self.groups)
+                    Search::new(model, *target, self.work).run(
+                        self.layers.as_ref(),
+                        &self.groups,
+                        &self.rules,
+                    )
                 });
                 tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
             }

@@ -15,7 +15,7 @@ use crate::random;
 /// Number of consecutive failed improvements that ends the search.
 const PATIENCE: u32 = 40;
 
-/// A chain's checkpoints that take this many times as long as the greedy choice are not improved.
+/// A rule, or a chain's checkpoints, that takes this many times as long as the greedy choice is not improved.
 const SLOW: f64 = 2.0;
 
 /// A search for the least recomputation time under one target peak.
@@ -92,8 +92,13 @@ impl<'a> Search<'a> {
     }
 
     /// Greedy search, cleanup, then improvement while there is work left. With `groups`, of large networks, the greedy search
-    /// drops whole groups first, and has half of the work.
-    pub(super) fn run(mut self, layers: Option<&Layers>, groups: &[Vec<usize>]) -> Vec<Point> {
+    /// drops whole groups first, and has half of the work; `rules` are solutions to begin with anew.
+    pub(super) fn run(
+        mut self,
+        layers: Option<&Layers>,
+        groups: &[Vec<usize>],
+        rules: &[Vec<Retention>],
+    ) -> Vec<Point> {
         let all = self.candidates.clone();
         let later = if groups.is_empty() { 0 } else { self.work / 2 };
         self.work -= later;
@@ -102,6 +107,7 @@ impl<'a> Search<'a> {
         self.tidy(&all);
         self.note();
         self.work += later;
+        self.try_rules(rules, &all);
         if let Some(layers) = layers {
             self.try_chain(layers, &all);
         }
@@ -110,25 +116,48 @@ impl<'a> Search<'a> {
         self.points
     }
 
-    /// Restarts from the optimal checkpoints of the chain, and continues from there if that is better.
-    fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
+    /// Restarts from the rule that is closest to the target, or as close in the least time. All are solutions.
+    fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[usize]) {
         let (other, before) = (self.retention.clone(), self.now);
+        let mut measures = Vec::new();
+        for rule in rules {
+            self.retention.clone_from(rule);
+            if let Some(measure) = self.measure() {
+                self.now = measure;
+                self.note();
+                measures.push((measure, rule));
+            }
+        }
+        (self.retention, self.now) = (other, before);
+        let order = |a: &Measure, b: &Measure| a.excess.cmp(&b.excess).then(a.again_s.total_cmp(&b.again_s));
+        if let Some((_, rule)) = measures.into_iter().min_by(|(a, _), (b, _)| order(a, b)) {
+            self.restart(rule.clone(), all);
+        }
+    }
+
+    /// Restarts from the optimal checkpoints of the chain.
+    fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
         // What the reversal of a layer takes besides the inputs: the peak with all of them kept, without them.
         let inputs: u64 = layers.stages.iter().map(|stage| stage.bytes).sum();
-        self.retention = layers.retention(&Chain::new(&layers.stages, inputs), &self.start);
+        let kept = layers.retention(&Chain::new(&layers.stages, inputs), &self.start);
+        let before = std::mem::replace(&mut self.retention, kept);
         let within = self.measure().map(|all| all.peak.saturating_sub(inputs));
-        let room = within.and_then(|within| self.target.checked_sub(within));
-        if let Some(room) = room {
-            self.retention = layers.retention(&Chain::new(&layers.stages, room), &self.start);
-            // Much slower than what there is, it will not catch up.
-            let measure =
-                self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
-            if let Some(measure) = measure {
-                self.now = measure;
-                self.lower(all, false);
-                self.tidy(all);
-                self.note();
-            }
+        self.retention = before;
+        if let Some(room) = within.and_then(|within| self.target.checked_sub(within)) {
+            self.restart(layers.retention(&Chain::new(&layers.stages, room), &self.start), all);
+        }
+    }
+
+    /// Continues from another solution if that is better.
+    fn restart(&mut self, retention: Vec<Retention>, all: &[usize]) {
+        let (other, before) = (std::mem::replace(&mut self.retention, retention), self.now);
+        // Much slower than what there is, it will not catch up.
+        let measure = self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
+        if let Some(measure) = measure {
+            self.now = measure;
+            self.lower(all, false);
+            self.tidy(all);
+            self.note();
         }
         if !self.better(&before) {
             self.retention = other;

@@ -170,7 +170,7 @@ fn checkpoints_of_the_chain_lower_the_peak() {
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
     let most = search::Search::new(&planner.model, 0, 1).now.peak;
     let least = |layers: Option<&Layers>| {
-        let points = search::Search::new(&planner.model, most * 6 / 40, 3_000_000).run(layers, &[]);
+        let points = search::Search::new(&planner.model, most * 6 / 40, 3_000_000).run(layers, &[], &[]);
         points.iter().map(|point| point.peak).min().expect("some")
     };
     let (with, without) = (least(Some(&layers)), least(None));
@@ -183,7 +183,8 @@ fn search_improves_greedy_choices() {
     let planner = planner(&small("resnet18"), &Limits::default(), false);
     let layers = Layers::of(&planner.model, &planner.graph);
     let most = search::Search::new(&planner.model, 0, 1).now.peak;
-    let points = search::Search::new(&planner.model, most * 24 / 40, 4_000_000).run(layers.as_ref(), &[]);
+    let points =
+        search::Search::new(&planner.model, most * 24 / 40, 4_000_000).run(layers.as_ref(), &[], &[]);
     let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
     let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
     let share = least / work(&planner, &planner.graph).step_s;
