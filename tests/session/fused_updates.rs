@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::networks::{BATCH, network, run};
-use crate::support::{both_classes, devices, noise, on_each};
+use crate::support::{devices, each_case, noise, on_each};
 use wgrad::autodiff::Gradients;
 use wgrad::compile::{Forward, Offload, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
@@ -124,37 +124,33 @@ fn trained(device: &Device, plan: &Plan) -> BTreeMap<String, Vec<f32>> {
 fn fused_updates_match_separate_updates_bit_for_bit() {
     let vectors = Vectors::new();
     let step = vectors.step();
-    on_each(devices(), |device| {
-        for limits in both_classes(device) {
-            for (what, options) in variants() {
-                let plan = |fuse| step.plan(&PlanOptions { fuse, ..options }, &limits).expect("planned");
-                let (single, one) = (plan(false), plan(true));
-                assert_eq!(fused_counts(&single), [0; 0]);
-                // `frozen` interrupts the sequence. Of two vectors that share a gradient, one takes it, and
-                // the other's cannot be in the same place. After clipping, each has its own gradient; so with
-                // sums of accumulated parts.
-                let runs: &[usize] = match what.as_str() {
-                    "adafactor" | "adam-mini" => &[],
-                    "clipped by norm" | "clipped by value" | "in parts" => &[4, 5],
-                    _ => &[4, 3],
-                };
-                assert_eq!(fused_counts(&one), runs, "{what} for {}", limits.name);
-                let fewer: usize = runs.iter().map(|n| n - 1).sum();
-                assert_eq!(updates(&single) - updates(&one), fewer, "{what} for {}", limits.name);
-                let (wanted, found) = (trained(device, &single), trained(device, &one));
-                assert_eq!(wanted.len(), found.len());
-                for (name, wanted) in &wanted {
-                    assert_same_bits(&format!("{what} for {}: {name}", limits.name), wanted, &found[name]);
-                }
-                let start = |name: &str| {
-                    let list = vectors.params.list();
-                    let param = list.iter().find(|p| p.name() == name).expect("there").clone();
-                    param.initial(0..param.shape().numel())
-                };
-                for name in ["frozen", "statistics"] {
-                    assert_same_bits(name, &found[name], &start(name));
-                }
-            }
+    each_case(variants(), false, |device, limits, (what, options)| {
+        let plan = |fuse| step.plan(&PlanOptions { fuse, ..*options }, limits).expect("planned");
+        let (single, one) = (plan(false), plan(true));
+        assert_eq!(fused_counts(&single), [0; 0]);
+        // `frozen` interrupts the sequence. Of two vectors that share a gradient, one takes it, and
+        // the other's cannot be in the same place. After clipping, each has its own gradient; so with
+        // sums of accumulated parts.
+        let runs: &[usize] = match what.as_str() {
+            "adafactor" | "adam-mini" => &[],
+            "clipped by norm" | "clipped by value" | "in parts" => &[4, 5],
+            _ => &[4, 3],
+        };
+        assert_eq!(fused_counts(&one), runs, "{what} for {}", limits.name);
+        let fewer: usize = runs.iter().map(|n| n - 1).sum();
+        assert_eq!(updates(&single) - updates(&one), fewer, "{what} for {}", limits.name);
+        let (wanted, found) = (trained(device, &single), trained(device, &one));
+        assert_eq!(wanted.len(), found.len());
+        for (name, wanted) in &wanted {
+            assert_same_bits(&format!("{what} for {}: {name}", limits.name), wanted, &found[name]);
+        }
+        let start = |name: &str| {
+            let list = vectors.params.list();
+            let param = list.iter().find(|p| p.name() == name).expect("there").clone();
+            param.initial(0..param.shape().numel())
+        };
+        for name in ["frozen", "statistics"] {
+            assert_same_bits(name, &found[name], &start(name));
         }
     });
 }
