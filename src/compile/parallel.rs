@@ -48,8 +48,8 @@ impl Shard {
 
 /// Data parallelism over several devices, or with [`Parallel::tensor`] tensor parallelism. Each rank has its own device and its
 /// own plan, and computes every `ranks`th part of [`PlanOptions::accumulate`](super::PlanOptions::accumulate), from part
-/// `rank` on, or its [share](Parallel::shares) of them. A rank's step takes the samples of its parts, one part after another. Losses, parameters and optimizer state equal
-/// those of one device with the same `accumulate` bit for bit, if all devices are of the same kind:
+/// `rank` on, or its [share](Parallel::shares) of them. A rank's step takes the samples of its parts, one part after another.
+/// Losses, parameters and optimizer state equal those of one device with the same `accumulate` bit for bit, if all devices are of the same kind:
 /// gradients of the parts are added in the order of the parts.
 ///
 /// ```

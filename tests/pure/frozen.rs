@@ -202,7 +202,7 @@ fn layers_with_adapters_and_pieces_are_recomputed() {
     assert!(one < off * 6 / 10 && two < one, "{} {} {}", Bytes(off), Bytes(one), Bytes(two));
 }
 
-/// In a network of so many operations that a search tries few plans, it begins with those of rules too.
+/// The search measures few plans of a network with many operations; it also starts from the plans of `every:N`.
 #[test]
 fn searches_find_what_rules_find() {
     let limits = Limits::named("nvidia").expect("a preset");

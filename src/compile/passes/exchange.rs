@@ -261,8 +261,8 @@ impl Bucket {
 /// Pairs of a parameter and its gradient.
 type Pairs = Vec<(ValueId, ValueId)>;
 
-/// Groups of pairs of the same kind, in the order of their last ones, each with at least `least` bytes of gradients but for the
-/// last of its kind.
+/// Groups pairs by kind. A group is closed once its gradients have at least `least` bytes; the last of a kind may have fewer. Closed
+/// groups come first, in that order.
 fn grouped(
     graph: &Graph,
     pairs: impl Iterator<Item = (Kind, (ValueId, ValueId))>,

@@ -57,8 +57,7 @@ impl Gathers {
 fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Parallel) {
     let nodes = std::mem::take(&mut graph.nodes);
     let readers = Readers::of(&nodes, buckets);
-    let trained: Vec<bool> = buckets.iter().map(|bucket| bucket.trained).collect();
-    let gathers = readers.gathers(&nodes, &trained);
+    let gathers = readers.gathers(&nodes, buckets);
     let shares: Vec<Vec<_>> =
         buckets.iter().map(|bucket| bucket.shares(graph, parallel.rank).collect()).collect();
     let name = |&(id, before): &(ValueId, u64)| (graph.value(id).name.clone(), before);
@@ -124,7 +123,7 @@ impl Readers {
     }
 
     /// Each bucket that is to be received, and the index of the node that reads it next, in the order of nodes.
-    fn gathers(&self, nodes: &[Node], trained: &[bool]) -> Vec<(usize, usize)> {
+    fn gathers(&self, nodes: &[Node], buckets: &[SharedBucket]) -> Vec<(usize, usize)> {
         // The buckets of each kind, those read last in front, each with the pass that read it.
         let mut read: [Vec<(usize, Phase)>; 2] = Default::default();
         let mut gathers = Vec::new();
@@ -134,7 +133,7 @@ impl Readers {
             }
             let parameters = node.inputs.iter().filter_map(|id| self.parameter.get(id));
             for i in parameters.map(|id| self.bucket[id]).collect::<BTreeSet<_>>() {
-                let read = &mut read[usize::from(trained[i])];
+                let read = &mut read[usize::from(buckets[i].trained)];
                 let at = read.iter().position(|&(other, _)| other == i);
                 let phase = at.map(|at| read.remove(at).1);
                 let most = if phase == Some(node.phase) { WHOLE_IN_A_PASS } else { WHOLE };

@@ -38,7 +38,7 @@ const SCRIPTS: u64 = 3_500;
 /// Results of which so many may be dropped that the search begins with groups of them.
 const MANY: usize = 600;
 
-/// Segments of layers whose rules such a search tries.
+/// Lengths of segments by which such a search also starts ([`every`]).
 const LENGTHS: [Length; 5] =
     [Length::Layers(1), Length::Layers(2), Length::Layers(4), Length::Layers(8), Length::Root];
 
@@ -56,7 +56,7 @@ pub(super) struct Frontier {
     layers: Option<Layers>,
     /// Results that are alike, if there are so many that each alone takes too long to try.
     groups: Vec<Vec<usize>>,
-    /// Of these networks, what segments of some lengths keep: the search measures too few scripts to find as much.
+    /// For such networks, what segments of the [`LENGTHS`] keep: a search measures too few scripts to find these solutions itself.
     rules: Vec<Vec<Retention>>,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,

@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
     }
 
     /// Greedy search, cleanup, then improvement while there is work left. With `groups`, of large networks, the greedy search
-    /// drops whole groups first, and has half of the work; `rules` are solutions to begin with anew.
+    /// drops whole groups first, and has half of the work; `rules` are solutions from which it also starts.
     pub(super) fn run(
         mut self,
         layers: Option<&Layers>,
@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         self.points
     }
 
-    /// Restarts from the rule that is closest to the target, or as close in the least time. All are solutions.
+    /// Notes the solution of each rule, and restarts from the one closest to the target; of equally close ones, the fastest.
     fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[usize]) {
         let (other, before) = (self.retention.clone(), self.now);
         let mut measures = Vec::new();

@@ -11,7 +11,7 @@ use wgrad::optim::Optimizer;
 use super::{bytes, check, markdown, strings};
 
 /// A training step of a language model: name, sequences and tokens of each, and the rank and layers of adapters.
-type Step = (&'static str, [usize; 2], usize, &'static [&'static str]);
+pub type Step = (&'static str, [usize; 2], usize, &'static [&'static str]);
 
 const ATTENTION: &[&str] = &["q_proj", "v_proj"];
 const STEPS: [Step; 3] = [
@@ -20,7 +20,11 @@ const STEPS: [Step; 3] = [
     ("llama-3.1-8b", [2, 2048], 8, ATTENTION),
 ];
 
-fn plan((name, [batch, seq], rank, targets): Step, base: Option<FrozenStorage>, more: PlanOptions) -> Plan {
+pub fn plan(
+    (name, [batch, seq], rank, targets): Step,
+    base: Option<FrozenStorage>,
+    more: PlanOptions,
+) -> Plan {
     let params = Params::new(0);
     if base.is_some() {
         let targets = targets.iter().map(|&target| target.to_owned()).collect();

@@ -2,12 +2,10 @@
 
 use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard};
 use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
-use wgrad::graph::{LoraConfig, Params};
-use wgrad::limits::{Card, Limits};
-use wgrad::models::{Model, ModelOptions};
+use wgrad::limits::Card;
 
 use super::networks::{options, plan};
-use super::{bytes, check, markdown, rounded, strings};
+use super::{bytes, check, fine_tuning, markdown, rounded, strings};
 
 const RANKS: [u32; 4] = [1, 2, 8, 64];
 /// Ranks of the second table, whose plans take minutes.
@@ -98,22 +96,17 @@ fn numbers_of(name: &str, plans: &[Plan]) -> Vec<Vec<String>> {
 
 /// Adapters of all linear layers, on ranks that have their shares of the base.
 fn rows_of_adapters(base: FrozenStorage) -> Vec<Vec<String>> {
-    let params = Params::new(0);
-    params.adapt(&LoraConfig { rank: 16, base: Some(base), ..LoraConfig::default() }).expect("valid");
     let (name, samples, seq, _) = LARGE;
-    let sizes = ModelOptions { seq, ..ModelOptions::default() };
-    let step = Model::over(params, name, &sizes).expect("known").train_step(samples).expect("valid");
-    let limits = Limits::named("nvidia").expect("a preset");
+    let step = (name, [samples, seq.expect("tokens")], 16, &["*"][..]);
     let plans = TOGETHER_RANKS.map(|ranks| {
         let options = PlanOptions {
             card: Card::named("h200").expect("listed"),
             accumulate: ranks,
             parallel: Parallel { shard: Shard::Parameters, ..Parallel::of(0, ranks) },
-            precision: Precision::Bf16,
             recompute: Recompute::Every(2),
-            ..options("adamw")
+            ..PlanOptions::default()
         };
-        step.plan(&options, &limits).expect("planned")
+        fine_tuning::plan(step, Some(base), options)
     });
     numbers_of(&format!("{name}, base in {}", base.name()), &plans)
 }
