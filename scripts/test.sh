@@ -12,8 +12,10 @@
 # Runs of several processes are tested where Open MPI and libclang are or can be installed; with WGRAD_REQUIRE_MPI=1 they must be.
 #
 # Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and
-# without link-time optimization, which takes longer than it saves. wgrad is compiled in few units, between which nothing is
-# inlined, and with optimizations, without which its tests take twice as long. Lints and documentation share its macros and build scripts, and the examples and benchmarks, which no test runs, are read by the lints and not linked. The library without the feature `gpu` is read by the lints too.
+# without link-time optimization, which takes longer than it saves. The library is compiled in few units, between which nothing is
+# inlined, and with optimizations, without which its tests take three times as long; programs and tests are compiled without them
+# and linted meanwhile (rustc_linted.sh). Lints and documentation share the build's macros and build scripts. Examples and
+# benchmarks, which no test runs, are linted and not linked. The library without the feature `gpu` is linted too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of
 # WGSL, Tint, reads every kernel, and spirv-val all SPIR-V; with WGRAD_REQUIRE_SPIRV_VAL=1 the latter must be there.
@@ -33,7 +35,6 @@ logs=$(mktemp -d) log=$logs/tests
 trap 'for job in $(jobs -p); do pkill -P "$job" || true; done; rm -rf "$logs"' EXIT
 summary=() failed=0
 checked=profile.release.package.wgrad
-programs=(--lib --bins --tests)
 # These programs of tests, which take about half of the time, run beside the others: alone, each program ends on one core.
 longest=(kernels train)
 # Crates of which tests use little: without optimizations they take a minute less to build.
@@ -88,8 +89,8 @@ programs_except() {
 run_tests() {
     local others verdict=0
     mapfile -t others < <(programs_except "${longest[@]}" adapters)
-    start longest cargo test "${built[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@"
-    cargo test "${built[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || verdict=1
+    start longest cargo test "${tested[@]}" "${longest[@]/#/--test=}" --no-fail-fast -- "$@"
+    cargo test "${tested[@]}" --lib --bins "${others[@]}" --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || verdict=1
     finish longest || verdict=1
     cat "$logs/longest" >>"$log"
     return "$verdict"
@@ -173,6 +174,7 @@ summary+=("$(printf '%-10s %-6s %5d s' setup ok $((SECONDS - start)))")
 [ -n "${started[setup]:-}" ] || check_without_packages
 
 built=("${profile[@]}" --features "$(features)")
+tested=("${built[@]}" --config "build.rustc-workspace-wrapper=\"$here/rustc_linted.sh\"")
 quiet_mesa
 if has_mpi; then export WGRAD_REQUIRE_MPI=1; fi
 
@@ -198,11 +200,10 @@ if command -v spirv-val >/dev/null 2>&1; then export WGRAD_REQUIRE_SPIRV_VAL=1; 
 site=$(realpath -m "${CARGO_TARGET_DIR:-target}")/web/site
 if has_wasm_compiler; then export WGRAD_WEB=$site; fi
 start web build_page
-mapfile -t linted < <(programs_except kernels session train)
-stage clippy cargo clippy "${built[@]}" --lib --bins --examples --benches "${linted[@]}" -- -D warnings
+stage clippy cargo clippy "${built[@]}" --lib --examples --benches --test adapters -- -D warnings
 stage doc make_documents "${built[@]}"
-stage build cargo test "${built[@]}" "${programs[@]}" --no-run
-stage doctests cargo test "${built[@]}" --doc
+stage build cargo test "${tested[@]}" --lib --bins --tests --no-run
+stage doctests cargo test "${tested[@]}" --doc
 stage web finish web
 start python test_python
 stage test run_tests "$@"
