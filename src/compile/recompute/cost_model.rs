@@ -65,6 +65,8 @@ pub(in crate::compile) struct CostModel {
     /// The slot of each value.
     pub roots: Vec<usize>,
     list: Vec<u32>,
+    /// Number of operations in [`CostModel::first`].
+    first: usize,
 }
 
 impl CostModel {
@@ -85,9 +87,11 @@ impl CostModel {
             slots.push(Slot { bytes, persistent, input: value.class == Class::Input, ..Slot::default() });
         }
         graph.outputs.iter().for_each(|(_, id)| slots[roots[id.index()]].stays = true);
-        let order = order.iter().filter(|&&n| !is_view(&graph.nodes[n].op)).map(|&n| n as u32).collect();
-        let mut model =
-            Self { slots, works: Vec::with_capacity(graph.nodes.len()), order, roots, list: Vec::new() };
+        let order: Vec<u32> =
+            order.iter().filter(|&&n| !is_view(&graph.nodes[n].op)).map(|&n| n as u32).collect();
+        let first = order.iter().take_while(|&&n| graph.nodes[n as usize].phase == Phase::Forward).count();
+        let works = Vec::with_capacity(graph.nodes.len());
+        let mut model = Self { slots, works, order, roots, list: Vec::new(), first };
         for (n, node) in graph.nodes.iter().enumerate() {
             model.add(graph, node, limits, card)?;
             if !is_view(&node.op) {
@@ -188,27 +192,37 @@ impl CostModel {
         self.order.iter().map(|&n| self.works[n as usize].launches).sum()
     }
 
+    /// The operations of the forward pass before any other: every script starts with them, in this order.
+    pub(in crate::compile) fn first(&self) -> &[u32] {
+        &self.order[..self.first]
+    }
+
+    #[inline]
     fn part(&self, range: &Range<u32>) -> &[u32] {
         &self.list[range.start as usize..range.end as usize]
     }
 
     /// Slots that an operation reads, each once.
+    #[inline]
     pub(in crate::compile) fn reads(&self, work: &Work) -> &[u32] {
         self.part(&work.reads)
     }
 
     /// Slots that an operation writes.
+    #[inline]
     pub(in crate::compile) fn writes(&self, work: &Work) -> &[u32] {
         self.part(&work.writes)
     }
 
     /// Positions in [`CostModel::reads`] of slots that the first result may overwrite, the preferred one
     /// first.
+    #[inline]
     pub(in crate::compile) fn over(&self, work: &Work) -> &[u32] {
         self.part(&work.over)
     }
 
     /// Slots that an operation changes in place.
+    #[inline]
     pub(in crate::compile) fn changes(&self, work: &Work) -> &[u32] {
         self.part(&work.changes)
     }

@@ -1,6 +1,8 @@
 //! Measures the bytes alive while a script runs. The result matches the program built from the script,
 //! without building it.
 
+use std::ops::Range;
+
 use super::cost_model::CostModel;
 use crate::compile::passes::ScheduleEntry;
 
@@ -19,83 +21,184 @@ pub(in crate::compile) struct Measure {
     pub launches: u64,
 }
 
+impl Measure {
+    fn add(&mut self, height: u64, target: u64) {
+        self.peak = self.peak.max(height);
+        self.excess += height.saturating_sub(target);
+        self.over += u64::from(height > target);
+    }
+}
+
+/// One of the first steps of every script: [`CostModel::first`]. What it reads and writes is alive at least until the last of
+/// these steps that reads it, so it only depends on the rest of the script whether that read is the last one.
+struct First {
+    room: u64,
+    /// Bytes of its results.
+    written: u64,
+    /// Bytes that no step after it reads, in any script.
+    freed: u64,
+    /// Range of [`Meter::ends`].
+    ends: Range<usize>,
+    /// Range of [`Meter::over`].
+    over: Range<usize>,
+}
+
 /// Measures scripts. Its buffers are reused between scripts.
 pub(in crate::compile) struct Meter<'a> {
     model: &'a CostModel,
-    /// For each read of each step, in reverse order, whether it is the last read of the slot's current
-    /// contents.
+    first: Vec<First>,
+    /// Slots that no other of the first steps reads after this one: freed unless the rest of the script reads them.
+    ends: Vec<u32>,
+    /// Slots that a result may overwrite if the rest of the script does not read them, or (`true`) in any case.
+    over: Vec<(u32, bool)>,
+    /// Bytes of each slot.
+    bytes: Vec<u64>,
+    /// Bytes of all inputs.
+    inputs: u64,
+    /// Inputs that none of the first steps reads.
+    later_inputs: Vec<u32>,
+    stays: Vec<bool>,
+    /// For each read of each step after the first ones, in reverse order, whether it is the last read of the slot's
+    /// current contents.
     last: Vec<bool>,
-    /// Bytes of each step's results that no later step reads.
+    /// Bytes of each such step's results that no later step reads.
     unread: Vec<u64>,
     read_later: Vec<bool>,
-    stays: Vec<bool>,
-    inputs: Vec<u32>,
 }
 
 impl<'a> Meter<'a> {
     pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
-        let inputs = (0..model.slots.len()).filter(|&slot| model.slots[slot].input).map(|slot| slot as u32);
-        Self {
+        let inputs = || model.slots.iter().filter(|slot| slot.input);
+        let mut meter = Self {
             model,
+            first: Vec::new(),
+            ends: Vec::new(),
+            over: Vec::new(),
+            bytes: model.slots.iter().map(|slot| slot.bytes).collect(),
+            inputs: inputs().map(|slot| slot.bytes).sum(),
+            later_inputs: Vec::new(),
+            stays: model.slots.iter().map(|slot| slot.stays).collect(),
             last: Vec::new(),
             unread: Vec::new(),
             read_later: Vec::with_capacity(model.slots.len()),
-            stays: model.slots.iter().map(|slot| slot.stays).collect(),
-            inputs: inputs.collect(),
-        }
+        };
+        meter.prepare();
+        meter
     }
 
-    pub(in crate::compile) fn measure(&mut self, script: &[ScheduleEntry], target: u64) -> Measure {
-        self.find_last_reads(script);
+    /// Finds what the first steps read for the last time, as far as it does not depend on the rest of the script.
+    fn prepare(&mut self) {
         let model = self.model;
-        let bytes = |slot: u32| model.slots[slot as usize].bytes;
-        let mut live: u64 = self.inputs.iter().map(|&slot| bytes(slot)).sum();
-        let unread_inputs = self.inputs.iter().filter(|&&slot| !self.read_later[slot as usize]);
-        let unread_inputs: u64 = unread_inputs.map(|&slot| bytes(slot)).sum();
-        let mut measure = Measure::default();
+        // Whether a later one of these steps reads the slot's contents; `None` if only the rest of the script could.
+        let mut read_later: Vec<Option<bool>> = vec![None; model.slots.len()];
+        for &n in model.first().iter().rev() {
+            let work = &model.works[n as usize];
+            let (mut freed, ends, over) = (0, self.ends.len(), self.over.len());
+            for &slot in model.writes(work) {
+                match read_later[slot as usize].replace(false) {
+                    None => self.ends.push(slot),
+                    Some(read) => freed += if read { 0 } else { self.bytes[slot as usize] },
+                }
+            }
+            let reads = model.reads(work).iter().map(|&slot| (slot, read_later[slot as usize].replace(true)));
+            let reads: Vec<(u32, Option<bool>)> = reads.collect();
+            for &(slot, later) in &reads {
+                match later {
+                    None => self.ends.push(slot),
+                    Some(read) => freed += if read { 0 } else { self.bytes[slot as usize] },
+                }
+            }
+            for &at in model.over(work) {
+                let (slot, later) = reads[at as usize];
+                if later != Some(true) && !model.slots[slot as usize].persistent {
+                    self.over.push((slot, later.is_some()));
+                }
+            }
+            self.first.push(First {
+                room: work.room,
+                written: model.writes(work).iter().map(|&slot| self.bytes[slot as usize]).sum(),
+                freed,
+                ends: ends..self.ends.len(),
+                over: over..self.over.len(),
+            });
+        }
+        self.first.reverse();
+        let inputs = (0..model.slots.len()).filter(|&slot| model.slots[slot].input);
+        self.later_inputs =
+            inputs.filter(|&slot| read_later[slot].is_none()).map(|slot| slot as u32).collect();
+    }
+
+    /// Returns `None`, without measuring the rest, where the excess is more than `most`.
+    pub(in crate::compile) fn measure(
+        &mut self,
+        script: &[ScheduleEntry],
+        target: u64,
+        most: u64,
+    ) -> Option<Measure> {
+        let (first, rest) = script.split_at(self.first.len());
+        self.find_last_reads(rest);
+        let model = self.model;
+        let bytes = |slot: u32| self.bytes[slot as usize];
+        let read_later = |slot: u32| self.read_later[slot as usize];
+        let mut live = self.inputs;
+        let unread = self.later_inputs.iter().filter(|&&slot| !read_later(slot));
+        // Inputs that no step reads are freed after the first one.
+        let mut unread_inputs: u64 = unread.map(|&slot| bytes(slot)).sum();
+        let launches = first.iter().map(|step| model.works[step.node as usize].launches).sum();
+        let mut measure = Measure { launches, ..Measure::default() };
+        for step in &self.first {
+            let over =
+                self.over[step.over.clone()].iter().find(|(slot, always)| *always || !read_later(*slot));
+            measure.add(live + step.room - over.map_or(0, |&(slot, _)| bytes(slot)), target);
+            live += step.written;
+            live -= step.freed + std::mem::take(&mut unread_inputs);
+            for &slot in &self.ends[step.ends.clone()] {
+                live -= if read_later(slot) { 0 } else { bytes(slot) };
+            }
+        }
         let mut end = self.last.len();
-        for (i, step) in script.iter().enumerate() {
+        for (step, unread) in rest.iter().zip(&self.unread) {
+            if measure.excess > most {
+                return None;
+            }
             let work = &model.works[step.node as usize];
             let reads = model.reads(work);
             let last = &self.last[end - reads.len()..end];
             end -= reads.len();
             // The first result overwrites an operand after its last read.
             let over = model.over(work).iter().find(|&&at| last[at as usize]);
-            let height = live + work.room - over.map_or(0, |&at| bytes(reads[at as usize]));
-            measure.peak = measure.peak.max(height);
-            measure.excess += height.saturating_sub(target);
-            measure.over += u64::from(height > target);
+            measure.add(live + work.room - over.map_or(0, |&at| bytes(reads[at as usize])), target);
             measure.launches += work.launches;
             if step.again {
                 measure.again_s += work.seconds;
             }
-            live += model.writes(work).iter().map(|&slot| bytes(slot)).sum::<u64>();
-            live -= self.unread[i];
+            for &slot in model.writes(work) {
+                live += bytes(slot);
+            }
+            live -= unread + std::mem::take(&mut unread_inputs);
             for (&slot, last) in reads.iter().zip(last) {
                 live -= if *last { bytes(slot) } else { 0 };
             }
-            live -= if i == 0 { unread_inputs } else { 0 };
         }
-        measure
+        (measure.excess <= most).then_some(measure)
     }
 
-    fn find_last_reads(&mut self, script: &[ScheduleEntry]) {
+    /// For the steps after the first ones.
+    fn find_last_reads(&mut self, rest: &[ScheduleEntry]) {
         let model = self.model;
         self.last.clear();
         self.unread.clear();
-        self.unread.resize(script.len(), 0);
+        self.unread.resize(rest.len(), 0);
         self.read_later.clone_from(&self.stays);
-        for (i, step) in script.iter().enumerate().rev() {
+        for (step, unread) in rest.iter().zip(&mut self.unread).rev() {
             let work = &model.works[step.node as usize];
             for (at, &slot) in model.writes(work).iter().enumerate() {
-                let slot = slot as usize;
+                let later = &mut self.read_later[slot as usize];
                 let fresh = step.fresh >> at & 1 == 1;
-                if !(fresh && self.read_later[slot]) {
-                    self.unread[i] += model.slots[slot].bytes;
+                if !(fresh && *later) {
+                    *unread += self.bytes[slot as usize];
                 }
-                if fresh {
-                    self.read_later[slot] = false;
-                }
+                *later &= !fresh;
             }
             for &slot in model.reads(work) {
                 let later = std::mem::replace(&mut self.read_later[slot as usize], true);

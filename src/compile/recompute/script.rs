@@ -1,6 +1,6 @@
 //! Compiles the retention of forward results into the list of operations that run.
 
-use super::cost_model::{CostModel, Slot, Work};
+use super::cost_model::{CostModel, Work};
 use crate::compile::passes::ScheduleEntry;
 
 /// How a forward result is stored between its last reader in the forward pass and the backward pass.
@@ -20,6 +20,10 @@ pub(in crate::compile) enum Retention {
 pub(in crate::compile) struct Writer<'a> {
     model: &'a CostModel,
     steps: Vec<ScheduleEntry>,
+    /// Slots that the first steps of every script change: [`CostModel::first`].
+    changed_first: Vec<bool>,
+    /// Slots that are kept for one operation only, whatever is chosen.
+    never_kept: Vec<bool>,
     /// Slots that are not in memory: they must be recomputed or copied back.
     missing: Vec<bool>,
     /// Slots that an update has changed.
@@ -32,8 +36,15 @@ pub(in crate::compile) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
+        let mut changed_first = vec![false; model.slots.len()];
+        for &n in model.first() {
+            let changes = model.changes(&model.works[n as usize]);
+            changes.iter().for_each(|&slot| changed_first[slot as usize] = true);
+        }
         Self {
             model,
+            changed_first,
+            never_kept: model.slots.iter().map(|slot| slot.passing).collect(),
             steps: Vec::with_capacity(model.order.len() * 2),
             missing: Vec::with_capacity(model.slots.len()),
             changed: Vec::with_capacity(model.slots.len()),
@@ -52,11 +63,15 @@ impl<'a> Writer<'a> {
         self.steps.clear();
         self.passing.clear();
         self.missing.clear();
-        let gone = |(choice, slot): (&Retention, &Slot)| *choice != Retention::Save || slot.passing;
-        self.missing.extend(retention.iter().zip(&model.slots).map(gone));
-        self.changed.clear();
-        self.changed.resize(retention.len(), false);
-        for &n in &model.order {
+        let gone = |(choice, never): (&Retention, &bool)| *choice != Retention::Save || *never;
+        self.missing.extend(retention.iter().zip(&self.never_kept).map(gone));
+        self.changed.clone_from(&self.changed_first);
+        let offloads = retention.contains(&Retention::Offload);
+        for &n in model.first() {
+            let away = if offloads { self.away(&model.works[n as usize], retention) } else { 0 };
+            self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
+        }
+        for &n in &model.order[self.steps.len()..] {
             let work = &model.works[n as usize];
             if !work.forward {
                 for &slot in model.reads(work) {
@@ -65,7 +80,7 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            let away = self.away(work, retention);
+            let away = if offloads { self.away(work, retention) } else { 0 };
             self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
             for slot in self.passing.drain(..) {
                 self.missing[slot as usize] = true;

@@ -177,14 +177,19 @@ impl<'a> Search<'a> {
 
     /// `None` if a dropped slot cannot be recomputed.
     fn measure(&mut self) -> Option<Measure> {
-        let script = self.writer.write(&self.retention).ok()?;
-        self.work = self.work.saturating_sub(script.len() as u64);
-        Some(self.meter.measure(script, self.target))
+        self.measure_up_to(u64::MAX)
     }
 
-    fn with(&mut self, slot: usize, choice: Retention) -> Option<Measure> {
+    /// `None` also if the excess is more than `most`.
+    fn measure_up_to(&mut self, most: u64) -> Option<Measure> {
+        let script = self.writer.write(&self.retention).ok()?;
+        self.work = self.work.saturating_sub(script.len() as u64);
+        self.meter.measure(script, self.target, most)
+    }
+
+    fn with(&mut self, slot: usize, choice: Retention, most: u64) -> Option<Measure> {
         let before = std::mem::replace(&mut self.retention[slot], choice);
-        let measure = self.measure();
+        let measure = self.measure_up_to(most);
         self.retention[slot] = before;
         measure
     }
@@ -222,12 +227,10 @@ impl<'a> Search<'a> {
             for (i, group) in left.iter().enumerate() {
                 let before = self.retention.clone();
                 self.drop_once(group);
-                let measure = self.measure();
+                let measure = self.measure_up_to(self.now.excess - 1);
                 self.retention = before;
                 let Some(measure) = measure else { continue };
-                let Some(less) = self.now.excess.checked_sub(measure.excess).filter(|less| *less > 0) else {
-                    continue;
-                };
+                let less = self.now.excess - measure.excess;
                 let worth = less as f64 / (measure.again_s - self.now.again_s).max(1e-9);
                 if best.is_none_or(|(most, ..)| worth > most) {
                     best = Some((worth, i, measure));
@@ -259,8 +262,8 @@ impl<'a> Search<'a> {
         if choice <= self.retention[slot] {
             return None;
         }
-        let measure = self.with(slot, choice)?;
-        let less = self.now.excess.checked_sub(measure.excess).filter(|&less| less > 0)?;
+        let measure = self.with(slot, choice, self.now.excess.checked_sub(1)?)?;
+        let less = self.now.excess - measure.excess;
         let seconds = (measure.again_s - self.now.again_s).max(1e-9);
         Some((Flip { worth: less as f64 / seconds, slot, choice }, measure))
     }
@@ -294,8 +297,8 @@ impl<'a> Search<'a> {
                 if !worth || self.work == 0 {
                     break;
                 }
-                let Some(measure) = self.with(slot, choice) else { continue };
-                if measure.excess <= self.now.excess && measure.again_s < self.now.again_s {
+                let Some(measure) = self.with(slot, choice, self.now.excess) else { continue };
+                if measure.again_s < self.now.again_s {
                     self.retention[slot] = choice;
                     self.now = measure;
                     break;

@@ -153,7 +153,7 @@ fn search_is_never_slower_than_optimal_checkpoints() {
             &vec![Retention::Save; planner.model.slots.len()],
         );
         let Ok(script) = writer.write(&retention) else { continue };
-        let checkpoints = meter.measure(script, 0);
+        let checkpoints = meter.measure(script, 0, u64::MAX).expect("no limit");
         let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);
         let Some(least) = fits.map(|point| point.again_s).min_by(f64::total_cmp) else { continue };
         let limit = checkpoints.again_s * (1.0 + 1e-9);
@@ -244,7 +244,10 @@ fn no_choice_takes_less_than_its_lower_bound() {
                 }
             }
             let Ok(script) = writer.write(&retention) else { continue };
-            let measured = meter.measure(script, 0);
+            let measured = meter.measure(script, 0, u64::MAX).expect("no limit");
+            // A limit on the excess changes nothing else.
+            assert_eq!(meter.measure(script, 0, measured.excess), Some(measured));
+            assert_eq!(meter.measure(script, 0, measured.excess - 1), None);
             found.push((measured.peak, measured.again_s));
         }
         assert!(certificate::least_seconds(model, 0).is_none(), "{name}");
