@@ -185,25 +185,25 @@ impl<'a> Meter<'a> {
 
     /// For the steps after the first ones.
     fn find_last_reads(&mut self, rest: &[ScheduleEntry]) {
-        let model = self.model;
-        self.last.clear();
-        self.unread.clear();
-        self.unread.resize(rest.len(), 0);
-        self.read_later.clone_from(&self.stays);
-        for (step, unread) in rest.iter().zip(&mut self.unread).rev() {
+        let Self { model, bytes, stays, last, unread, read_later, .. } = self;
+        last.clear();
+        unread.clear();
+        unread.resize(rest.len(), 0);
+        read_later.clone_from(stays);
+        for (step, unread) in rest.iter().zip(unread).rev() {
             let work = &model.works[step.node as usize];
             for (at, &slot) in model.writes(work).iter().enumerate() {
-                let later = &mut self.read_later[slot as usize];
+                let later = &mut read_later[slot as usize];
                 let fresh = step.fresh >> at & 1 == 1;
                 if !(fresh && *later) {
-                    *unread += self.bytes[slot as usize];
+                    *unread += bytes[slot as usize];
                 }
                 *later &= !fresh;
             }
-            for &slot in model.reads(work) {
-                let later = std::mem::replace(&mut self.read_later[slot as usize], true);
-                self.last.push(!later && !model.slots[slot as usize].persistent);
-            }
+            last.extend(model.reads(work).iter().map(|&slot| {
+                let later = std::mem::replace(&mut read_later[slot as usize], true);
+                !later && !model.slots[slot as usize].persistent
+            }));
         }
     }
 }

@@ -82,9 +82,8 @@ impl<'a> Writer<'a> {
             }
             let away = if offloads { self.away(work, retention) } else { 0 };
             self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
-            for slot in self.passing.drain(..) {
-                self.missing[slot as usize] = true;
-            }
+            self.passing.iter().for_each(|&slot| self.missing[slot as usize] = true);
+            self.passing.clear();
             model.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
         }
         Ok(&self.steps)
