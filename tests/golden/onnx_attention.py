@@ -30,8 +30,10 @@ nodes = [
     helper.make_node(
         "Attention", ["flat", "flat", "flat", "seen"], ["masked"], name="masked", q_num_heads=4, kv_num_heads=4
     ),
+    # Scores are capped before masks, as ONNX 1.22 has it; older versions of onnxruntime did so after them.
+    helper.make_node("Attention", ["x", "x", "x", "bias"], ["capped"], name="capped", is_causal=1, softcap=0.75),
 ]
-results = ["full", "grouped", "biased", "masked"]
+results = ["full", "grouped", "biased", "masked", "capped"]
 graph = helper.make_graph(
     nodes,
     "attention",

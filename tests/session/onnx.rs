@@ -87,7 +87,7 @@ fn attention_nodes_match_onnxruntime() {
             session.feed(name, &file[name].1).expect("numbers");
         }
         session.run(ProgramId(0)).expect("it runs");
-        for name in ["full", "grouped", "biased", "masked"] {
+        for name in ["full", "grouped", "biased", "masked", "capped"] {
             let y = session.output::<f32>(ProgramId(0), name).expect("an output");
             let wanted = &file[name].1;
             assert_eq!(y.len(), wanted.len(), "{name}");

@@ -40,12 +40,6 @@ fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
             return Err(format!("operand {name}: only keys and values of this step are read"));
         }
     }
-    if call.float("softcap", 0.0) != 0.0 {
-        return Err(format!(
-            "softcap {}: only scores without a cap are computed",
-            call.float("softcap", 0.0)
-        ));
-    }
     for name in ["left_window_size", "right_window_size"] {
         if call.int(name, -1) >= 0 {
             return Err(format!("{name} {}: only attention without a window is read", call.int(name, -1)));
@@ -65,8 +59,10 @@ fn attention<'a>(import: &mut Import<'a>, call: &Call<'a>) -> Results<'a> {
     });
     let [q, k, v] = apart;
     let (q, k, v) = (q?, k?, v?);
-    let scale = Some(call.float("scale", 0.0)).filter(|scale| *scale != 0.0);
-    let options = Attention { causal: call.int("is_causal", 0) != 0, scale, ..Attention::default() };
+    let number = |name| Some(call.float(name, 0.0)).filter(|number| *number != 0.0);
+    // Scores are capped before masks, as ONNX has it since 1.22: a mask of -∞ would not hide a key otherwise.
+    let (scale, softcap) = (number("scale"), number("softcap"));
+    let options = Attention { causal: call.int("is_causal", 0) != 0, scale, softcap, ..Attention::default() };
     let y = match call.input(3) {
         Value::Absent => q.attention(&k, &v, &options),
         mask => {
