@@ -17,8 +17,6 @@ pub(in crate::compile) struct Measure {
     pub over: u64,
     /// Modelled recomputation time, in seconds.
     pub again_s: f64,
-    /// Number of dispatches.
-    pub launches: u64,
 }
 
 impl Measure {
@@ -135,7 +133,7 @@ impl<'a> Meter<'a> {
         target: u64,
         most: u64,
     ) -> Option<Measure> {
-        let (first, rest) = script.split_at(self.first.len());
+        let rest = &script[self.first.len()..];
         self.find_last_reads(rest);
         let model = self.model;
         let bytes = |slot: u32| self.bytes[slot as usize];
@@ -144,8 +142,7 @@ impl<'a> Meter<'a> {
         let unread = self.later_inputs.iter().filter(|&&slot| !read_later(slot));
         // Inputs that no step reads are freed after the first one.
         let mut unread_inputs: u64 = unread.map(|&slot| bytes(slot)).sum();
-        let launches = first.iter().map(|step| model.works[step.node as usize].launches).sum();
-        let mut measure = Measure { launches, ..Measure::default() };
+        let mut measure = Measure::default();
         for step in &self.first {
             let over =
                 self.over[step.over.clone()].iter().find(|(slot, always)| *always || !read_later(*slot));
@@ -168,7 +165,6 @@ impl<'a> Meter<'a> {
             // The first result overwrites an operand after its last read.
             let over = model.over(work).iter().find(|&&at| last[at as usize]);
             measure.add(live + work.room - over.map_or(0, |&at| bytes(reads[at as usize])), target);
-            measure.launches += work.launches;
             if step.again {
                 measure.again_s += work.seconds;
             }

@@ -20,14 +20,12 @@ pub(in crate::compile) enum Retention {
 pub(in crate::compile) struct Writer<'a> {
     model: &'a CostModel,
     steps: Vec<ScheduleEntry>,
-    /// Slots that the first steps of every script change: [`CostModel::first`].
-    changed_first: Vec<bool>,
+    /// Position in the order of the first operation that changes a slot: from then on, nothing that reads it can run again.
+    changed_at: Vec<usize>,
     /// Slots that are kept for one operation only, whatever is chosen.
     never_kept: Vec<bool>,
     /// Slots that are not in memory: they must be recomputed or copied back.
     missing: Vec<bool>,
-    /// Slots that an update has changed.
-    changed: Vec<bool>,
     /// Pending recomputations: the slot, its operation, and the number of operands already visited.
     stack: Vec<(u32, u32, u32)>,
     /// Slots kept for one operation only.
@@ -36,18 +34,17 @@ pub(in crate::compile) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
-        let mut changed_first = vec![false; model.slots.len()];
-        for &n in model.first() {
+        let mut changed_at = vec![usize::MAX; model.slots.len()];
+        for (at, &n) in model.order.iter().enumerate().rev() {
             let changes = model.changes(&model.works[n as usize]);
-            changes.iter().for_each(|&slot| changed_first[slot as usize] = true);
+            changes.iter().for_each(|&slot| changed_at[slot as usize] = at);
         }
         Self {
             model,
-            changed_first,
+            changed_at,
             never_kept: model.slots.iter().map(|slot| slot.passing).collect(),
             steps: Vec::with_capacity(model.order.len() * 2),
             missing: Vec::with_capacity(model.slots.len()),
-            changed: Vec::with_capacity(model.slots.len()),
             stack: Vec::new(),
             passing: Vec::new(),
         }
@@ -65,18 +62,17 @@ impl<'a> Writer<'a> {
         self.missing.clear();
         let gone = |(choice, never): (&Retention, &bool)| *choice != Retention::Save || *never;
         self.missing.extend(retention.iter().zip(&self.never_kept).map(gone));
-        self.changed.clone_from(&self.changed_first);
         let offloads = retention.contains(&Retention::Offload);
         for &n in model.first() {
             let away = if offloads { self.away(&model.works[n as usize], retention) } else { 0 };
             self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
         }
-        for &n in &model.order[self.steps.len()..] {
+        for (at, &n) in model.order.iter().enumerate().skip(model.first().len()) {
             let work = &model.works[n as usize];
             if !work.forward {
                 for &slot in model.reads(work) {
                     if self.missing[slot as usize] {
-                        self.need(slot, retention)?;
+                        self.need(slot, at, retention)?;
                     }
                 }
             }
@@ -84,7 +80,6 @@ impl<'a> Writer<'a> {
             self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
             self.passing.iter().for_each(|&slot| self.missing[slot as usize] = true);
             self.passing.clear();
-            model.changes(work).iter().for_each(|&slot| self.changed[slot as usize] = true);
         }
         Ok(&self.steps)
     }
@@ -107,8 +102,8 @@ impl<'a> Writer<'a> {
         Ok(joined.map_or(n, |(_, joined)| *joined))
     }
 
-    /// Recomputes `slot`, after its missing operands.
-    fn need(&mut self, slot: u32, retention: &[Retention]) -> Result<(), usize> {
+    /// Recomputes `slot`, after its missing operands, before operation `at` of the order.
+    fn need(&mut self, slot: u32, at: usize, retention: &[Retention]) -> Result<(), usize> {
         let model = self.model;
         let by = self.maker(slot, retention)?;
         self.stack.push((slot, by, 0));
@@ -133,7 +128,7 @@ impl<'a> Writer<'a> {
             if !self.missing[slot as usize] {
                 continue;
             }
-            if reads.iter().any(|&read| self.changed[read as usize]) {
+            if reads.iter().any(|&read| self.changed_at[read as usize] < at) {
                 // A slot kept for one reader is recomputed only for that reader: keep the reader's result
                 // instead.
                 let blamed = match self.stack.last() {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::chain::Chain;
-use super::cost_model::{CostModel, Slot};
+use super::cost_model::CostModel;
 use super::frontier::Point;
 use super::measure::{Measure, Meter};
 use super::script::{Retention, Writer};
@@ -29,6 +29,8 @@ pub(super) struct Search<'a> {
     /// kept.
     start: Vec<Retention>,
     retention: Vec<Retention>,
+    /// The choices that a trial replaces.
+    replaced: Vec<Retention>,
     pub(super) now: Measure,
     /// The target peak, in bytes.
     target: u64,
@@ -39,27 +41,27 @@ pub(super) struct Search<'a> {
     pub(super) points: Vec<Point>,
 }
 
-/// A change of one slot's choice, and the excess that it removes per second of added time.
+/// A choice for some slots, and the excess that it removes per second of added time.
 #[derive(Clone, Copy, PartialEq)]
-struct Flip {
+struct Flip<'s> {
     worth: f64,
-    slot: usize,
+    slots: &'s [usize],
     choice: Retention,
 }
 
-impl Eq for Flip {}
+impl Eq for Flip<'_> {}
 
-impl PartialOrd for Flip {
+impl PartialOrd for Flip<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Flip {
+impl Ord for Flip<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.worth
             .total_cmp(&other.worth)
-            .then(other.slot.cmp(&self.slot))
+            .then(other.slots.cmp(self.slots))
             .then(other.choice.cmp(&self.choice))
     }
 }
@@ -79,6 +81,7 @@ impl<'a> Search<'a> {
             meter: Meter::new(model),
             candidates,
             retention: start.clone(),
+            replaced: Vec::new(),
             start,
             now: Measure::default(),
             target,
@@ -102,8 +105,8 @@ impl<'a> Search<'a> {
         let all = self.candidates.clone();
         let later = if groups.is_empty() { 0 } else { self.work / 2 };
         self.work -= later;
-        self.lower_groups(groups);
-        self.lower(&all, true);
+        self.lower(groups.iter().map(Vec::as_slice), &[Retention::RecomputeOnce], true);
+        self.lower_each(&all, true);
         self.tidy(&all);
         self.note();
         self.work += later;
@@ -155,7 +158,7 @@ impl<'a> Search<'a> {
         let measure = self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
         if let Some(measure) = measure {
             self.now = measure;
-            self.lower(all, false);
+            self.lower_each(all, false);
             self.tidy(all);
             self.note();
         }
@@ -187,15 +190,28 @@ impl<'a> Search<'a> {
         self.meter.measure(script, self.target, most)
     }
 
-    fn with(&mut self, slot: usize, choice: Retention, most: u64) -> Option<Measure> {
-        let before = std::mem::replace(&mut self.retention[slot], choice);
+    /// Measures another choice for some slots, and keeps theirs.
+    fn with(&mut self, slots: &[usize], choice: Retention, most: u64) -> Option<Measure> {
+        self.replaced.clear();
+        self.replaced.extend(slots.iter().map(|&slot| self.retention[slot]));
+        slots.iter().for_each(|&slot| self.retention[slot] = choice);
         let measure = self.measure_up_to(most);
-        self.retention[slot] = before;
+        slots.iter().zip(&self.replaced).for_each(|(&slot, &before)| self.retention[slot] = before);
         measure
     }
 
-    /// Drops results among `slots` until the peak is within the target, or nothing helps.
-    fn lower(&mut self, slots: &[usize], note: bool) {
+    /// [`Search::lower`] by one of `slots` at a time.
+    fn lower_each(&mut self, slots: &[usize], note: bool) {
+        self.lower(slots.chunks(1), &[Retention::RecomputeOnce, Retention::RecomputePerUse], note);
+    }
+
+    /// Drops the slots of one of `parts` at a time until the peak is within the target, or nothing helps.
+    fn lower<'s>(
+        &mut self,
+        parts: impl Iterator<Item = &'s [usize]> + Clone,
+        choices: &[Retention],
+        note: bool,
+    ) {
         let mut heap = BinaryHeap::new();
         let mut hopeful = true;
         while self.now.excess > 0 && self.work > 0 {
@@ -204,14 +220,13 @@ impl<'a> Search<'a> {
                     return;
                 }
                 hopeful = false;
-                let flips = slots
-                    .iter()
-                    .flat_map(|&slot| [(slot, Retention::RecomputeOnce), (slot, Retention::RecomputePerUse)]);
-                heap.extend(flips.filter_map(|(slot, choice)| self.hope(slot, choice)));
+                let flips =
+                    parts.clone().flat_map(|slots| choices.iter().map(move |&choice| (slots, choice)));
+                heap.extend(flips.filter_map(|(slots, choice)| self.hope(slots, choice)));
             }
             let Some((flip, measure)) = self.best(&mut heap) else { continue };
             hopeful = true;
-            self.retention[flip.slot] = flip.choice;
+            flip.slots.iter().for_each(|&slot| self.retention[slot] = flip.choice);
             self.now = measure;
             if note {
                 self.note();
@@ -219,60 +234,38 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Drops the groups that remove the most excess per second, until the peak is within the target or none helps.
-    fn lower_groups(&mut self, groups: &[Vec<usize>]) {
-        let mut left: Vec<&Vec<usize>> = groups.iter().collect();
-        while self.now.excess > 0 && self.work > 0 {
-            let mut best: Option<(f64, usize, Measure)> = None;
-            for (i, group) in left.iter().enumerate() {
-                let before = self.retention.clone();
-                self.drop_once(group);
-                let measure = self.measure_up_to(self.now.excess - 1);
-                self.retention = before;
-                let Some(measure) = measure else { continue };
-                let less = self.now.excess - measure.excess;
-                let worth = less as f64 / (measure.again_s - self.now.again_s).max(1e-9);
-                if best.is_none_or(|(most, ..)| worth > most) {
-                    best = Some((worth, i, measure));
-                }
-            }
-            let Some((_, i, measure)) = best else { return };
-            self.drop_once(left.remove(i));
-            self.now = measure;
-            self.note();
-        }
-    }
-
-    fn drop_once(&mut self, slots: &[usize]) {
-        for &slot in slots {
-            self.retention[slot] = self.retention[slot].max(Retention::RecomputeOnce);
-        }
+    /// Whether the choice saves more bytes than the present one of any of the slots.
+    fn drops(&self, slots: &[usize], choice: Retention) -> bool {
+        slots.iter().any(|&slot| choice > self.retention[slot])
     }
 
     /// An optimistic estimate of a change's worth.
-    fn hope(&self, slot: usize, choice: Retention) -> Option<Flip> {
-        let Slot { bytes, producer, .. } = self.model.slots[slot];
-        let seconds = self.model.works[producer? as usize].seconds.max(1e-9);
+    fn hope<'s>(&self, slots: &'s [usize], choice: Retention) -> Option<Flip<'s>> {
+        let (mut bytes, mut seconds) = (0, 0.0);
+        for slot in slots.iter().map(|&slot| self.model.slots[slot]) {
+            bytes += slot.bytes;
+            seconds += self.model.works[slot.producer? as usize].seconds;
+        }
         let times = if choice == Retention::RecomputePerUse { 0.5 } else { 1.0 };
-        let worth = times * bytes as f64 * self.now.over as f64 / seconds;
-        (choice > self.retention[slot]).then_some(Flip { worth, slot, choice })
+        let worth = times * bytes as f64 * self.now.over as f64 / seconds.max(1e-9);
+        self.drops(slots, choice).then_some(Flip { worth, slots, choice })
     }
 
-    fn worth(&mut self, slot: usize, choice: Retention) -> Option<(Flip, Measure)> {
-        if choice <= self.retention[slot] {
+    fn worth<'s>(&mut self, slots: &'s [usize], choice: Retention) -> Option<(Flip<'s>, Measure)> {
+        if !self.drops(slots, choice) {
             return None;
         }
-        let measure = self.with(slot, choice, self.now.excess.checked_sub(1)?)?;
+        let measure = self.with(slots, choice, self.now.excess.checked_sub(1)?)?;
         let less = self.now.excess - measure.excess;
         let seconds = (measure.again_s - self.now.again_s).max(1e-9);
-        Some((Flip { worth: less as f64 / seconds, slot, choice }, measure))
+        Some((Flip { worth: less as f64 / seconds, slots, choice }, measure))
     }
 
     /// The best change. Worths in the heap are stale: the first change with a current worth that still beats
     /// the next one is taken.
-    fn best(&mut self, heap: &mut BinaryHeap<Flip>) -> Option<(Flip, Measure)> {
+    fn best<'s>(&mut self, heap: &mut BinaryHeap<Flip<'s>>) -> Option<(Flip<'s>, Measure)> {
         while let Some(stale) = heap.pop() {
-            let Some((flip, measure)) = self.worth(stale.slot, stale.choice) else { continue };
+            let Some((flip, measure)) = self.worth(stale.slots, stale.choice) else { continue };
             if heap.peek().is_none_or(|next| flip.worth >= next.worth) {
                 return Some((flip, measure));
             }
@@ -297,7 +290,7 @@ impl<'a> Search<'a> {
                 if !worth || self.work == 0 {
                     break;
                 }
-                let Some(measure) = self.with(slot, choice, self.now.excess) else { continue };
+                let Some(measure) = self.with(&[slot], choice, self.now.excess) else { continue };
                 if measure.again_s < self.now.again_s {
                     self.retention[slot] = choice;
                     self.now = measure;
@@ -320,7 +313,7 @@ impl<'a> Search<'a> {
             let (retention, before) = (self.retention.clone(), self.now);
             part.iter().for_each(|&slot| self.retention[slot] = self.start[slot]);
             self.now = self.measure().unwrap_or(before);
-            self.lower(&part, false);
+            self.lower_each(&part, false);
             self.tidy(&part);
             if self.better(&before) {
                 failures = 0;
