@@ -13,8 +13,8 @@
 #
 # Everything with all features is built once, as in a release but with checks of overflow and assertions in wgrad itself, and
 # without link-time optimization, which takes longer than it saves. The library is compiled in few units, between which nothing is
-# inlined, and with optimizations, without which its tests take three times as long; programs and tests are compiled without them
-# and linted meanwhile (rustc_linted.sh). Lints and documentation share the build's macros and build scripts. Examples and
+# inlined, and with optimizations: at opt-level 1 its tests take three times as long. Programs and tests are compiled without
+# optimizations and linted meanwhile (rustc_linted.sh). Lints and documentation share the build's macros and build scripts. Examples and
 # benchmarks, which no test runs, are linted and not linked. The library without the feature `gpu` is linted too.
 #
 # Pages are opened by Chromium or Chrome, which setup.sh installs where it can; WGRAD_BROWSER names another. Its compiler of

@@ -66,14 +66,13 @@ pub(in crate::compile) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     pub(in crate::compile) fn new(model: &'a CostModel) -> Self {
-        let inputs = || model.slots.iter().filter(|slot| slot.input);
         let mut meter = Self {
             model,
             first: Vec::new(),
             ends: Vec::new(),
             over: Vec::new(),
             bytes: model.slots.iter().map(|slot| slot.bytes).collect(),
-            inputs: inputs().map(|slot| slot.bytes).sum(),
+            inputs: model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum(),
             later_inputs: Vec::new(),
             stays: model.slots.iter().map(|slot| slot.stays).collect(),
             last: Vec::new(),

@@ -106,6 +106,26 @@ fn work(bare: &Graph, graph: &Graph, limits: &Limits) -> Work {
     Work::of(bare, graph, limits, &Card::default()).expect("valid")
 }
 
+/// Every point of two networks; [`measured_peaks_and_times_match_the_programs`] takes some of more.
+#[test]
+fn measured_times_match_the_programs() {
+    let limits = Limits::default();
+    for name in ["resnet18", "mobilenet-v2"] {
+        let planner = planner(&small(name), &limits, false);
+        let points = planner.all_points();
+        let step_s = work(&planner.graph, &planner.graph, &limits).step_s;
+        assert!(
+            points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
+            "{name}: {points:?}"
+        );
+        for point in points {
+            let program = planner.program(&point.retention, &limits).expect("it can be built");
+            let taken = work(&planner.graph, &program.graph, &limits).again_s;
+            assert!((taken - point.again_s).abs() < 1e-9 * step_s, "{name}: {taken} and {}", point.again_s);
+        }
+    }
+}
+
 #[test]
 fn fastest_point_that_fits_is_taken() {
     let limits = Limits::default();
