@@ -1,6 +1,8 @@
 //! Exports a plan as a memory snapshot of one step, in the format of PyTorch's viewer.
 
-use super::{Arena, Plan};
+use std::ops::Range;
+
+use super::{Arena, Plan, Region, StorageId};
 use crate::memory::{Action, Dump, DumpBlock, DumpSegment, Label};
 
 impl Plan {
@@ -26,13 +28,14 @@ impl Plan {
                 dead[storage.last].push(i);
                 continue;
             }
-            let region = self.layout.regions[i];
-            segments[page(region.arena) as usize].live.push(DumpBlock {
-                offset: region.offset,
-                size: storage.bytes,
-                requested: storage.used_bytes,
-                label: self.label(i),
-            });
+            for (region, part) in self.parts(i) {
+                segments[page(region.arena) as usize].live.push(DumpBlock {
+                    offset: region.offset,
+                    size: part.end - part.start,
+                    requested: part.end.min(storage.used_bytes) - part.start,
+                    label: self.label(i),
+                });
+            }
         }
         let mut dump = Dump::new(segments);
         for (number, (arena, bytes)) in (0..).zip(&arenas) {
@@ -43,13 +46,20 @@ impl Plan {
             let groups = [(Action::Alloc, &born[position]), (Action::Free, &dead[position])];
             for (action, list) in groups {
                 for &i in list {
-                    let (region, storage) = (self.layout.regions[i], &self.program.storages[i]);
-                    let place = (page(region.arena), region.offset, storage.used_bytes);
-                    dump.event(action, place, self.label(i));
+                    let used = self.program.storages[i].used_bytes;
+                    for (region, part) in self.parts(i) {
+                        let place = (page(region.arena), region.offset, part.end.min(used) - part.start);
+                        dump.event(action, place, self.label(i));
+                    }
                 }
             }
         }
         dump
+    }
+
+    /// The parts of a storage: one, unless it is larger than a buffer.
+    fn parts(&self, storage: usize) -> impl Iterator<Item = (Region, Range<u64>)> {
+        self.layout.parts(&self.program, StorageId(storage as u32))
     }
 
     fn label(&self, storage: usize) -> Label {

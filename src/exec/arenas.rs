@@ -1,8 +1,10 @@
 //! The buffers that hold a session's regions.
 
+use std::ops::Range;
+
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
-use crate::compile::{Footprint, Plan, StorageId};
+use crate::compile::{Footprint, Plan, Region, StorageId};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
 use crate::graph::ValueId;
@@ -26,9 +28,12 @@ impl Arenas {
         create("step", Footprint::widest(plans, |plan| &plan.layout.step), plans, ledger)
     }
 
-    /// Returns buffer and offset of a storage.
-    pub(super) fn place(&self, plan: &Plan, storage: StorageId) -> (&wgpu::Buffer, u64) {
-        let region = plan.layout.regions[storage.0 as usize];
+    /// Returns buffer and offset of a byte of a storage.
+    pub(super) fn place(&self, plan: &Plan, storage: StorageId, offset: u64) -> (&wgpu::Buffer, u64) {
+        self.at(plan.layout.locate(&plan.program, storage, offset))
+    }
+
+    fn at(&self, region: Region) -> (&wgpu::Buffer, u64) {
         let arenas = if region.arena.persistent { &self.persistent } else { &self.step };
         let buffer: &wgpu::Buffer = &arenas[region.arena.index as usize];
         (buffer, region.offset)
@@ -37,14 +42,17 @@ impl Arenas {
     /// Returns buffer and offset of an input or output.
     pub(super) fn place_of(&self, plan: &Plan, value: ValueId) -> (&wgpu::Buffer, u64) {
         let storage = plan.program.storage_of[value.index()].expect("inputs and outputs have storage");
-        let (buffer, offset) = self.place(plan, storage);
-        (buffer, offset + plan.program.offset_of[value.index()])
+        self.place(plan, storage, plan.program.offset_of[value.index()])
     }
 
-    /// Returns the place of the elements of a storage, without padding.
-    pub(super) fn elements(&self, plan: &Plan, storage: StorageId) -> Place<'_> {
-        let (buffer, offset) = self.place(plan, storage);
-        Place { buffer, offset, bytes: plan.program.storages[storage.0 as usize].used_bytes }
+    /// Returns the places of the elements of a storage, without padding: one in each buffer.
+    pub(super) fn elements(&self, plan: &Plan, storage: StorageId) -> Vec<Place<'_>> {
+        let used = plan.program.storages[storage.0 as usize].used_bytes;
+        let place = |(region, part): (Region, Range<u64>)| {
+            let (buffer, offset) = self.at(region);
+            Place { buffer, offset, bytes: part.end.min(used) - part.start }
+        };
+        plan.layout.parts(&plan.program, storage).map(place).collect()
     }
 }
 

@@ -108,10 +108,11 @@ fn fits(plan: &Plan, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names, bytes and regions of the parameters and optimizer state on the device.
-pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&str, (u64, Region))> {
+/// Returns the names, bytes, bytes in a buffer and regions of the parameters and optimizer state on the device.
+pub(super) fn places(plan: &Plan) -> impl Iterator<Item = (&str, (u64, u64, Region))> {
     let storages = plan.program.storages.iter().zip(&plan.layout.regions);
-    storages.filter(|(s, _)| s.persistent).map(|(s, region)| (s.name.as_str(), (s.bytes, *region)))
+    let lasting = storages.filter(|(s, _)| s.persistent);
+    lasting.map(|(s, region)| (s.name.as_str(), (s.bytes, s.in_buffer, *region)))
 }
 
 /// Checks that the parameters and optimizer state that a plan keeps on the device have the same places in the

@@ -112,9 +112,9 @@ impl Eager {
                 Some(param) => {
                     let held = StateLayout::of(&plan, StorageId(i as u32));
                     let words = |words| held.words(words, |part| param.initial(part));
-                    self.transfer.upload(&self.ledger, place, words)?;
+                    self.transfer.upload(&self.ledger, &[place], words)?;
                 }
-                None => self.transfer.upload(&self.ledger, place, |range| {
+                None => self.transfer.upload(&self.ledger, &[place], |range| {
                     debug_assert!(range.end <= storage.bytes);
                     vec![0.0f32; (range.end - range.start) as usize]
                 })?,
@@ -228,7 +228,7 @@ impl Eager {
             Op::ToHost { slot } => {
                 let place = value_place(&self.pool, &self.blocks, plan, node.inputs[0])?;
                 let bytes = plan.graph().value(node.inputs[0]).bytes();
-                let words = self.transfer.download(&self.ledger, Place { bytes, ..place })?;
+                let words = self.transfer.download(&self.ledger, &[Place { bytes, ..place }])?;
                 self.host.insert(slot, words);
             }
             Op::FromHost { slot } => {
@@ -236,7 +236,7 @@ impl Eager {
                 let words = self.host.remove(&slot).unwrap_or_default();
                 let part = |range: Range<u64>| words[range.start as usize..range.end as usize].to_vec();
                 let bytes = 4 * words.len() as u64;
-                self.transfer.upload(&self.ledger, Place { bytes, ..place }, part)?;
+                self.transfer.upload(&self.ledger, &[Place { bytes, ..place }], part)?;
             }
             _ => {}
         }
@@ -270,7 +270,7 @@ impl Eager {
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.plan, name)?;
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
-        Ok(StateLayout::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, place)?))
+        Ok(StateLayout::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, &[place])?))
     }
 
     /// Compacts the pool between two steps: copies at most `budget` bytes of blocks on the device so that

@@ -1,6 +1,7 @@
 //! Inputs, outputs and parameters in buffers on the device, without a copy through the host.
 
 use super::arenas::lasting_storage;
+use super::transfer::Place;
 use super::{ProgramId, Session};
 use crate::error::{Error, Result};
 
@@ -52,16 +53,23 @@ impl Session {
     /// wait.
     ///
     /// # Errors
-    /// [`Error::Unknown`] with the names there are; [`Error::NotReady`] for optimizer state in host memory.
+    /// [`Error::Unknown`] with the names there are; [`Error::NotReady`] for optimizer state in host memory;
+    /// [`Error::Unsupported`] for what is larger than a buffer, and so in several.
     pub fn parameter_on_device(&self, name: &str) -> Result<DeviceTensor<'_>> {
         let plan = &self.state_plan;
         let storage = lasting_storage(plan, name)?;
         if self.host.has(name) {
             return Err(Error::NotReady(format!("`{name}` is in the host's memory: it is offloaded")));
         }
-        let (buffer, offset) = self.arenas.place(plan, storage);
-        let bytes = plan.program.storages[storage.0 as usize].used_bytes.next_multiple_of(4);
-        Ok(DeviceTensor { buffer, offset, bytes })
+        let places = self.arenas.elements(plan, storage);
+        let [Place { buffer, offset, bytes }] = places[..] else {
+            let (adapter, count) = (self.device().adapter().name.clone(), places.len());
+            let message = format!(
+                "`{name}` is larger than a buffer and lies in {count} of them: read it with `Session::parameter`"
+            );
+            return Err(Error::Unsupported { adapter, message });
+        };
+        Ok(DeviceTensor { buffer, offset, bytes: bytes.next_multiple_of(4) })
     }
 
     /// Returns the names of the inputs that are in a plan's step memory as they were fed, so that its next run does not

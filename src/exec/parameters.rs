@@ -56,9 +56,9 @@ impl Session {
         if let Some(words) = self.host.contents(name, &self.ledger.device).await? {
             return Ok(words.clone());
         }
-        let place = self.arenas.elements(&self.state_plan, storage);
+        let places = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place).await,
+            Some(transfer) => transfer.download(&self.ledger, &places).await,
             None => Ok(Vec::new()),
         }
     }
@@ -84,9 +84,9 @@ impl Session {
             words.copy_from_slice(&held.dtype.pack(&part(0..held.elements)));
             return Ok(());
         }
-        let place = self.arenas.elements(&self.state_plan, storage);
+        let places = self.arenas.elements(&self.state_plan, storage);
         match &mut self.transfer {
-            Some(transfer) => transfer.upload(&self.ledger, place, |words| held.words(words, part)).await,
+            Some(transfer) => transfer.upload(&self.ledger, &places, |words| held.words(words, part)).await,
             None => Ok(()),
         }
     }
@@ -112,7 +112,7 @@ impl Session {
     #[maybe_async]
     pub(super) async fn read_words(&mut self, place: Place<'_>) -> Result<Vec<u32>> {
         match &mut self.transfer {
-            Some(transfer) => transfer.download(&self.ledger, place).await,
+            Some(transfer) => transfer.download(&self.ledger, &[place]).await,
             None => Err(Error::NotReady("a session without parameters cannot be read this way".to_owned())),
         }
     }
@@ -128,9 +128,9 @@ impl Session {
         for (i, param) in parameters.iter().enumerate() {
             // Parameters are the first storages, in the order of registration.
             let storage = StorageId(i as u32);
-            let (place, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
+            let (places, held) = (self.arenas.elements(plan, storage), StateLayout::of(plan, storage));
             let initial = |part: Range<u64>| held.own(part, |run| param.initial(run));
-            transfer.upload(&self.ledger, place, |words| held.words(words, initial)).await?;
+            transfer.upload(&self.ledger, &places, |words| held.words(words, initial)).await?;
             filled += param.shape().numel();
             task.done(filled);
         }

@@ -45,8 +45,8 @@ impl Program {
         for (index, (launch, _)) in plan.program.launches.iter().enumerate() {
             let uniforms = uniforms.as_ref().expect("a plan with launches has uniforms");
             let group = record::group(&device, launch, uniforms, index, |span: &Span| {
-                let (buffer, offset) = arenas.place(plan, span.storage);
-                (buffer, offset + span.offset, span.bytes)
+                let (buffer, offset) = arenas.place(plan, span.storage, span.offset);
+                (buffer, offset, span.bytes)
             });
             launches.push(Ready { pipeline: record::pipeline(&device, launch)?, group, grid: launch.grid });
         }
@@ -94,8 +94,8 @@ impl Program {
             self.dispatch(commands, host, (device, timers), from..launch)?;
             from = launch;
             let Transfer { up, storage, offset, bytes, name, start, exchange, .. } = transfer;
-            let (buffer, arena) = arenas.place(plan, *storage);
-            let place = Place { buffer, offset: arena + offset, bytes: *bytes };
+            let (buffer, offset) = arenas.place(plan, *storage, *offset);
+            let place = Place { buffer, offset, bytes: *bytes };
             if *up {
                 if let Some(exchange) = exchange {
                     host.receive(*exchange, &plan.graph().exchanges, device).await?;

@@ -95,14 +95,14 @@ impl Session {
             let device = &self.ledger.device;
             let words = self.host.contents(&storage.name, device).await?.map(|words| words.clone());
             if let Some(words) = words {
-                let place = self
+                let places = self
                     .arenas
                     .elements(&state_plan, super::arenas::lasting_storage(&state_plan, &storage.name)?);
                 if let Some(transfer) = &mut self.transfer {
                     let part = |range: std::ops::Range<u64>| {
                         words[range.start as usize..range.end as usize].to_vec()
                     };
-                    transfer.upload(&self.ledger, place, part).await?;
+                    transfer.upload(&self.ledger, &places, part).await?;
                 }
             }
         }

@@ -33,19 +33,18 @@ impl Transfer {
         [&self.up, &self.down]
     }
 
-    /// Fills a place with what `data` returns for each range of four-byte elements.
+    /// Fills places, one after the other, with what `data` returns for each range of their four-byte elements.
     #[maybe_async]
     pub(super) async fn upload<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,
-        place: Place<'_>,
+        places: &[Place<'_>],
         mut data: impl FnMut(std::ops::Range<u64>) -> Vec<T>,
     ) -> Result<()> {
         const { assert!(size_of::<T>() == 4) };
         let device = &ledger.device;
         let mut done = 0;
-        while done < place.bytes {
-            let bytes = self.piece.min(place.bytes - done);
+        for Place { buffer, offset, bytes } in cut(places, self.piece) {
             if !self.up_mapped {
                 device.map(&self.up, wgpu::MapMode::Write, .., None).wait(device).await?;
             }
@@ -56,37 +55,42 @@ impl Transfer {
             self.up.unmap();
             self.up_mapped = false;
             let mut encoder = encoder(ledger);
-            encoder.copy_buffer_to_buffer(&self.up, 0, place.buffer, place.offset + done, bytes);
+            encoder.copy_buffer_to_buffer(&self.up, 0, buffer, offset, bytes);
             device.submit(encoder)?;
             done += bytes;
         }
         Ok(())
     }
 
-    /// Waits for everything submitted so far and reads a place.
+    /// Waits for everything submitted so far and reads places, one after the other.
     #[maybe_async]
     pub(super) async fn download<T: bytemuck::Pod>(
         &mut self,
         ledger: &Ledger,
-        place: Place<'_>,
+        places: &[Place<'_>],
     ) -> Result<Vec<T>> {
         let device = &ledger.device;
         let mut all = Vec::new();
-        let mut done = 0;
-        while done < place.bytes {
-            let bytes = self.piece.min(place.bytes - done);
+        for Place { buffer, offset, bytes } in cut(places, self.piece) {
             let mut encoder = encoder(ledger);
-            encoder.copy_buffer_to_buffer(place.buffer, place.offset + done, &self.down, 0, bytes);
+            encoder.copy_buffer_to_buffer(buffer, offset, &self.down, 0, bytes);
             device.submit(encoder)?;
             device.map(&self.down, wgpu::MapMode::Read, ..bytes, None).wait(device).await?;
             let view = self.down.get_mapped_range(..bytes).map_err(|e| failed(device, &e))?;
             all.extend(bytemuck::pod_collect_to_vec::<u8, T>(&view));
             drop(view);
             self.down.unmap();
-            done += bytes;
         }
         Ok(all)
     }
+}
+
+/// Cuts places into ranges of at most `most` bytes.
+fn cut<'a>(places: &[Place<'a>], most: u64) -> impl Iterator<Item = Place<'a>> {
+    places.iter().flat_map(move |&Place { buffer, offset, bytes }| {
+        let starts = (0..bytes).step_by(most as usize);
+        starts.map(move |start| Place { buffer, offset: offset + start, bytes: most.min(bytes - start) })
+    })
 }
 
 fn encoder(ledger: &Ledger) -> wgpu::CommandEncoder {

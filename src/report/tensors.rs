@@ -1,6 +1,6 @@
 //! Every tensor of a plan: its type, its lifetime and its place.
 
-use crate::compile::{Plan, Region, Storage, StorageId};
+use crate::compile::{Plan, Region, Storage};
 use crate::dtype::DType;
 use crate::graph::{Class, ValueId};
 use crate::limits::ALIGNMENT;
@@ -84,7 +84,7 @@ pub fn tensors(plan: &Plan) -> Vec<TensorReport> {
             bytes: own_bytes(plan, id, memory),
             first,
             last: if memory.persistent { end } else { until(memory, first, read[id.index()]) },
-            region: region(plan, id, storage),
+            region: plan.layout.locate(program, storage, program.offset_of[id.index()]),
         });
     }
     for (storage, region) in program.storages.iter().zip(&plan.layout.regions) {
@@ -116,11 +116,6 @@ pub(super) fn own_bytes(plan: &Plan, id: ValueId, memory: &Storage) -> u64 {
         0 => memory.bytes,
         _ => plan.graph().value(id).bytes().next_multiple_of(ALIGNMENT),
     }
-}
-
-fn region(plan: &Plan, id: ValueId, storage: StorageId) -> Region {
-    let Region { arena, offset } = plan.layout.regions[storage.0 as usize];
-    Region { arena, offset: offset + plan.program.offset_of[id.index()] }
 }
 
 /// Returns the last position before another value overwrites the storage in place.

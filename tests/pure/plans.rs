@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use crate::support::cases;
 use crate::support::random_graph::random_step;
+use wgrad::Error;
 use wgrad::compile::{Arena, Forward, Offload, Plan, PlanOptions, Span, StorageId, TrainStep};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, Init, Node, Op, Params, ValueId};
 use wgrad::limits::{ALIGNMENT, Limits};
 use wgrad::memory::planner::{Item, Placement, Problem, Solution, validate};
+use wgrad::memory::snapshot::Snapshot;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::optim::{Clip, Optimizer, Sgd};
 
@@ -207,6 +209,57 @@ fn arenas_are_split_at_the_largest_buffer() {
         assert!(bytes <= limits.max_buffer, "{arena} has {bytes} bytes");
     }
     replay("cut", &plan);
+}
+
+/// Parameters and their state that are larger than a buffer continue in the next, cut between the rows that operations read.
+#[test]
+fn parameters_larger_than_a_buffer_continue_in_the_next() {
+    let params = Params::new(0);
+    let table = params.add("table", [4000, 24], Init::Uniform(0.5));
+    let step = TrainStep::trace(&params, |trace| {
+        let table = trace.param(&table);
+        let x = table.embedding(&trace.ids("ids", [40], 4000)).gelu();
+        x.matmul_transposed(&table, false, true).square().mean(&[])
+    });
+    let step = step.expect("valid");
+    let limits = Limits { max_buffer: 200_704, max_binding: 100_352, ..named("webgpu") };
+    for optimizer in ["adam", "adam8bit", "momentum"] {
+        let plan = step.plan(&options(optimizer, Clip::Off), &limits).expect("planned");
+        let parts_of = |i: usize| plan.layout.parts(&plan.program, StorageId(i as u32)).collect::<Vec<_>>();
+        assert_eq!(parts_of(0).len(), 2, "the table");
+        let cut = plan.program.storages[0].in_buffer;
+        assert_eq!(cut % (1024 * 24 * 4), 0, "cut within the rows that one operation reads: {cut} bytes");
+        for (launch, _) in &plan.program.launches {
+            for span in &launch.memory {
+                let [first, last] = [span.offset, span.offset + span.bytes - 1]
+                    .map(|at| plan.layout.locate(&plan.program, span.storage, at));
+                assert_eq!(first.arena, last.arena, "{optimizer}: {} binds two buffers", launch.kernel.name);
+            }
+        }
+        // Parts lie one after the other, and fill the buffers.
+        let mut ends = vec![0; plan.layout.persistent.len()];
+        for (i, _) in plan.program.storages.iter().enumerate().filter(|(_, storage)| storage.persistent) {
+            for (region, part) in parts_of(i) {
+                let end = &mut ends[region.arena.index as usize];
+                assert_eq!(region.offset, *end, "{optimizer}");
+                *end += part.end - part.start;
+            }
+        }
+        assert_eq!(ends, plan.layout.persistent, "{optimizer}");
+        assert!(ends.iter().all(|bytes| *bytes <= limits.max_buffer), "{optimizer}: {ends:?}");
+        let snapshot = Snapshot::read(&plan.dump().pickle()).expect("well formed");
+        let live = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        assert!(live.count() > plan.program.storages.iter().filter(|storage| storage.persistent).count());
+    }
+    // A model's own slices may end elsewhere.
+    let own = Forward::trace(&params, "y", |trace| {
+        let table = trace.param(&table);
+        let halves = [0..2000, 2000..4000].map(|rows| table.slice(0, rows).sum(&[]));
+        halves[0].mul(&halves[1])
+    });
+    let limits = Limits { max_binding: 200_704, ..limits };
+    let refused = own.expect("valid").plan(&limits).expect_err("384,000 bytes");
+    assert!(matches!(refused, Error::TensorTooLarge { bytes: 384_000, max: 200_704, .. }), "{refused}");
 }
 
 /// Plans a chain on slices of the rows that are concatenated; rows of 64 columns start at binding alignment.

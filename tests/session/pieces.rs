@@ -2,6 +2,7 @@
 
 use crate::support::close::{Near, assert_close, assert_same_bits};
 use crate::support::{devices, noise, on_each, some_labels};
+use wgrad::Error;
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
@@ -14,6 +15,8 @@ const BATCH: usize = 6;
 const ROWS: u32 = 1500;
 /// Below the table, and below a batch of images with 16 channels; above one sample.
 const BINDING: u64 = 100_000;
+/// Holds one piece of the table, and not a second one.
+const BUFFER: u64 = 131_072;
 
 /// A network with a table, matrices and images larger than [`BINDING`].
 struct Network {
@@ -93,9 +96,12 @@ fn tensors_in_pieces_train_as_whole_ones() {
     let network = Network::new();
     on_each(devices(), |device| {
         let whole = device.limits().clone();
-        let small = Limits { max_binding: BINDING, ..whole.clone() };
-        let optimizers: [Optimizer; 2] = [AdamW::default().into(), Adam8bit::default().into()];
-        for (optimizer, clip) in optimizers.into_iter().zip([Clip::Norm(0.5), Clip::Off]) {
+        let optimizers: [Optimizer; 3] =
+            [AdamW::default().into(), Adam8bit::default().into(), AdamW::default().into()];
+        let rest =
+            [(Clip::Norm(0.5), whole.max_buffer), (Clip::Off, whole.max_buffer), (Clip::Norm(0.5), BUFFER)];
+        for (optimizer, (clip, max_buffer)) in optimizers.into_iter().zip(rest) {
+            let small = Limits { max_binding: BINDING, max_buffer, ..whole.clone() };
             let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
             let plan = |limits: &Limits| network.step().plan(&options, limits).expect("it fits");
             let (whole, parts) = (plan(&whole), plan(&small));
@@ -119,6 +125,17 @@ fn tensors_in_pieces_train_as_whole_ones() {
             let state = other.state().expect("it is read");
             one.set_state(&state).expect("the same names and sizes");
             assert_eq!(one.parameters_hash().expect("read"), other.parameters_hash().expect("read"));
+            let there = other.parameter_on_device("table").map(|table| table.bytes);
+            match max_buffer {
+                BUFFER => {
+                    assert!(matches!(there, Err(Error::Unsupported { .. })), "the table is in two buffers")
+                }
+                _ => assert_eq!(there.expect("in one buffer"), u64::from(ROWS) * 24 * 4),
+            }
+            // An open session continues with the other plan.
+            one.replan(&[&parts]).expect("it fits");
+            assert_same_bits("a step after replanning", &train(&mut one), &train(&mut other));
+            assert_eq!(one.parameters_hash().expect("read"), other.parameters_hash().expect("read"));
         }
     });
 }
@@ -127,8 +144,10 @@ fn tensors_in_pieces_train_as_whole_ones() {
 fn planned_and_eager_runs_in_pieces_give_the_same_bits() {
     let network = Network::new();
     on_each(devices(), |device| {
-        let small = Limits { max_binding: BINDING, ..device.limits().clone() };
-        for accumulate in [1, 2] {
+        for (accumulate, max_buffer) in
+            [(1, device.limits().max_buffer), (2, device.limits().max_buffer), (1, BUFFER)]
+        {
+            let small = Limits { max_binding: BINDING, max_buffer, ..device.limits().clone() };
             let options = PlanOptions { accumulate, ..PlanOptions::default() };
             let plan = network.step().plan(&options, &small).expect("it fits");
             let forward = network.forward().plan(&small).expect("it fits");

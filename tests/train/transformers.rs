@@ -10,6 +10,7 @@ use wgrad::Error;
 use wgrad::compile::{Plan, PlanOptions, TrainStep};
 use wgrad::data::{Dataset, Documents};
 use wgrad::device::Device;
+use wgrad::dtype::{Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::{Attention, Class, Indices, Params, STEP_SCALARS};
 use wgrad::limits::Limits;
@@ -163,12 +164,21 @@ fn heads_that_do_not_divide_are_errors() {
 }
 
 #[test]
-fn table_larger_than_a_buffer_is_named() {
-    let error = plan("gpt2-xl", 1, 64, "webgpu").expect_err("307 MiB do not fit 256");
+fn table_larger_than_a_buffer_is_planned_by_rows() {
+    let planned = plan("gpt2-xl", 1, 64, "webgpu").expect("in two buffers");
+    assert!(planned.layout.arenas().all(|(_, bytes)| bytes <= planned.limits.max_buffer));
+}
+
+#[test]
+fn table_of_16_bits_larger_than_a_binding_is_named() {
+    let options = PlanOptions { weights: WeightStorage::Bf16(Rounding::Nearest), ..PlanOptions::default() };
+    let step = model("gpt2-xl", 64).train_step(1).expect("valid");
+    let error =
+        step.plan(&options, &Limits::named("webgpu").expect("a preset")).expect_err("153 MiB do not fit 128");
     let text = error.to_string();
     assert!(matches!(error, Error::TensorTooLarge { .. }), "{text}");
-    assert!(text.contains("`transformer.wte.weight` [50257, 1600]") && text.contains("306.7 MiB"), "{text}");
-    assert!(text.contains("256.0 MiB"), "{text}");
+    assert!(text.contains("`transformer.wte.weight` [50257, 1600]") && text.contains("153.4 MiB"), "{text}");
+    assert!(text.contains("128.0 MiB"), "{text}");
 }
 
 /// Synthetic input that a model can memorise: the losses of a few steps fall, and nothing is NaN.

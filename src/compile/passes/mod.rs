@@ -56,6 +56,7 @@ use remove_detached::remove_detached;
 pub(crate) use share_updates::share_updates;
 use simplify::simplify;
 use split_concat_grad::split_concat_grad;
+pub(super) use split_large_parameters::elements_of_piece;
 use split_large_parameters::split_large_parameters;
 use split_large_tensors::split_large_tensors;
 pub(crate) use split_layers::split_layers;

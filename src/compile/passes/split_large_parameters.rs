@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use crate::dtype::{DType, WeightStorage};
 use crate::graph::{Class, Graph, Mode, Node, Op, Piece, Share, Tensor, Trace, ValueId};
+use crate::shape::Shape;
 
 const MOST_ROWS: usize = 1 << 24;
 
@@ -39,6 +40,12 @@ fn can_split(graph: &Graph, node: &Node, id: ValueId) -> bool {
         Op::Embedding => node.inputs[0] == id,
         _ => false,
     }
+}
+
+/// The elements of each piece but the last of a parameter of more than `max` bytes.
+pub(in crate::compile) fn elements_of_piece(shape: Shape, max: u64) -> Option<u64> {
+    let columns = *shape.dims().last()?;
+    Some((rows_of_piece(shape.dims(), max)? * columns) as u64)
 }
 
 /// The rows of each piece but the last; `None` if no piece of whole rows is small enough.

@@ -3,6 +3,8 @@
 //! gradients of weights, is computed of each part and combined.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::panic::Location;
 
 use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, ValueId, whole_words};
 use crate::shape::Shape;
@@ -21,7 +23,7 @@ pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
 const QUARTERS: u64 = 4;
 
 /// Returns which operands of an operation have the samples of its result along their first dimension; `None` if samples
-/// depend on each other, but for reductions and the statistics of a batch norm, whose parts [`combined`] combines.
+/// depend on each other, but for what [`combines`] them.
 fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
     let shape = |id: &ValueId| graph.value(*id).shape;
     let result = shape(node.outputs.first()?);
@@ -41,12 +43,13 @@ fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
         | Op::MaxPool2d(_)
         | Op::AvgPool2d(_)
         | Op::Resample { .. }
+        | Op::Slice { .. }
         | Op::BatchNorm(_)
         | Op::BatchStats { .. }
         | Op::Reshape(_) => only(0),
         // Equal maxima of several parts would not share a gradient.
         Op::Reduce { kind, axes } if *kind != Reduction::Max || axes & 1 == 0 => only(0),
-        Op::Slice { axis, .. } | Op::Stride { axis, .. } | Op::Place { axis, .. } if *axis > 0 => only(0),
+        Op::Stride { axis, .. } | Op::Place { axis, .. } if *axis > 0 => only(0),
         Op::Permute(order) if order[0] == 0 => only(0),
         Op::Softmax { .. } | Op::ArgSort { .. } | Op::RowNorm { .. } if shape(&node.inputs[0]).rank() > 1 => {
             only(0)
@@ -57,7 +60,7 @@ fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
         Op::Gather { axis } | Op::ScatterAdd { axis, .. } if *axis > 0 => {
             Some(node.inputs.iter().map(equal).collect())
         }
-        Op::Concat { axis } if *axis > 0 => Some(vec![true; count]),
+        Op::Concat { axis } => Some(vec![*axis > 0; count]),
         Op::Rotary { .. } | Op::Gates(_) | Op::CrossEntropy => Some(vec![true; count]),
         Op::Embedding => only(1),
         // The last operand is the step's scalars.
@@ -68,10 +71,12 @@ fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
     }
 }
 
-/// Whether an operation combines the samples of its first operand.
+/// Whether the result of an operation does not consist of samples in parts: [`combined`] or [`taken`] makes it of the parts of
+/// the first operand.
 fn combines(op: &Op) -> bool {
     match op {
         Op::Reduce { axes, .. } => axes & 1 == 1,
+        Op::Slice { axis, .. } => *axis == 0,
         Op::BatchStats { .. } => true,
         _ => false,
     }
@@ -112,6 +117,14 @@ impl Split {
         let mut split = Vec::new();
         for (node, _) in graph.nodes.iter().zip(&inside).filter(|(_, inside)| **inside) {
             let operands = split_operands(graph, node)?;
+            let whole = match node.op {
+                Op::Concat { axis: 0 } => &node.inputs[..],
+                _ if combines(&node.op) => &node.outputs[..],
+                _ => &[],
+            };
+            if whole.iter().any(large) {
+                return None;
+            }
             split.extend(node.inputs.iter().zip(operands).filter(|(_, split)| *split).map(|(id, _)| *id));
             split.extend(
                 (0..node.outputs.len()).filter(|i| splits_result(&node.op, *i)).map(|i| node.outputs[i]),
@@ -158,10 +171,20 @@ impl Split {
                 false => vec![trace.tensor(*id); count],
             })
             .collect();
+        if let Op::Slice { axis: 0, start, len } = node.op {
+            let rows = taken(inputs[0].iter(), start..start + len, node.at);
+            return trace.append_view(node, &rows, node.outputs[0]);
+        }
         let results: Vec<Vec<Tensor>> = (0..count)
             .map(|part| {
                 let inputs: Vec<&Tensor> = inputs.iter().map(|parts| &parts[part]).collect();
-                let results = trace.emit(self.op_of_part(&node.op, part), &inputs, node.at);
+                let results = match node.op {
+                    Op::Concat { axis: 0 } => {
+                        let rows = self.rows(trace.tensor(node.outputs[0]).dim(0), part);
+                        vec![taken(inputs.into_iter(), rows, node.at)]
+                    }
+                    _ => trace.emit(self.op_of_part(&node.op, part), &inputs, node.at),
+                };
                 let name = |(id, result): (&ValueId, Tensor)| {
                     result.named(&format!("{}.part{}", trace.name_of(*id), part + 1))
                 };
@@ -188,10 +211,7 @@ impl Split {
     }
 
     fn op_of_part(&self, op: &Op, part: usize) -> Op {
-        let of_part = |shape: &Shape| {
-            let [start, end] = [0, 1].map(|i| shape.dims()[0] / self.batch * self.cuts[part + i]);
-            shape.with(0, end - start)
-        };
+        let of_part = |shape: &Shape| shape.with(0, self.rows(shape.dims()[0], part).len());
         let mut op = op.clone();
         match &mut op {
             Op::Reshape(shape) | Op::Expand(shape) | Op::Fill { shape, .. } | Op::Iota { shape, .. } => {
@@ -207,20 +227,25 @@ impl Split {
         op
     }
 
+    /// The rows of a part of a value that has this many.
+    fn rows(&self, all: usize, part: usize) -> Range<usize> {
+        let [start, end] = [0, 1].map(|i| all / self.batch * self.cuts[part + i]);
+        start..end
+    }
+
     /// The parts of a value: the parts it was computed in, or slices.
     fn parts_of(&mut self, trace: &Trace, node: &Node, id: ValueId) -> Vec<ValueId> {
-        let (cuts, batch) = (&self.cuts, self.batch);
-        let slices = || {
-            let (value, name) = (trace.tensor(id), trace.name_of(id));
-            let rows = value.dim(0) / batch;
-            let slice = |(part, cut): (usize, &[usize])| {
-                let op = Op::Slice { axis: 0, start: cut[0] * rows, len: (cut[1] - cut[0]) * rows };
-                let slice = value.one(op, &[&value], node.at).named(&format!("{name}.part{}", part + 1));
-                slice.id()
-            };
-            cuts.windows(2).enumerate().filter_map(slice).collect()
+        if let Some(parts) = self.parts.get(&id) {
+            return parts.clone();
+        }
+        let (value, name) = (trace.tensor(id), trace.name_of(id));
+        let slice = |part: usize| {
+            let rows = taken([&value].into_iter(), self.rows(value.dim(0), part), node.at);
+            rows.named(&format!("{name}.part{}", part + 1)).id()
         };
-        self.parts.entry(id).or_insert_with(slices).clone()
+        let parts: Vec<ValueId> = (0..self.cuts.len() - 1).filter_map(slice).collect();
+        self.parts.insert(id, parts.clone());
+        parts
     }
 }
 
@@ -244,6 +269,28 @@ fn combined(op: &Op, of: &dyn Fn(usize) -> Vec<Tensor>, shares: &[f32], elements
             std::iter::once(middle).chain(deviation).chain(spread).collect()
         }
         _ => sum(of(0)).into_iter().collect(),
+    }
+}
+
+/// Takes a range of rows out of parts.
+fn taken<'a>(
+    parts: impl Iterator<Item = &'a Tensor>,
+    range: Range<usize>,
+    at: &'static Location<'static>,
+) -> Tensor {
+    let mut first = 0;
+    let mut own = Vec::new();
+    for part in parts {
+        let end = first + part.dim(0);
+        let (from, to) = (range.start.max(first), range.end.min(end));
+        if from < to {
+            own.push(part.one(Op::Slice { axis: 0, start: from - first, len: to - from }, &[part], at));
+        }
+        first = end;
+    }
+    match &own[1..] {
+        [] => own.remove(0),
+        others => own[0].concat(&others.iter().collect::<Vec<_>>(), 0),
     }
 }
 
@@ -363,6 +410,21 @@ mod tests {
             let mixed = qkv.self_attention(2, 2, &Attention::default()).reshape([30, 8]);
             let y = x.reshape([30, 8]).add(&product(&mixed, &outer)).gelu();
             product(&y, &out).cross_entropy(&trace.labels("labels", [30], 7))
+        });
+        assert_equal(both);
+    }
+
+    #[test]
+    fn ranges_of_samples_are_taken_from_their_parts() {
+        let params = Params::new(0);
+        let weight = params.add("weight", [8, 6], Init::fan_in(6));
+        let both = whole_and_split(&params, 2 * 3 * 8 * 4, |trace| {
+            let x = trace.input("x", [5, 3, 2]).concat(&[&trace.input("z", [5, 3, 4])], 2).reshape([15, 6]);
+            let y = x.matmul_transposed(&trace.param(&weight), false, true).gelu();
+            // Within a part, across two, and all of the last one.
+            let parts = [0..2, 2..8, 8..12, 12..15].map(|rows| y.slice(0, rows).square());
+            let joined = parts[1].concat(&[&parts[3], &parts[0], &parts[2]], 0);
+            joined.add(&y).sigmoid().sum(&[])
         });
         assert_equal(both);
     }

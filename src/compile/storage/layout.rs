@@ -1,6 +1,8 @@
 //! Memory layout: persistent storages get arenas of their own, and the rest is packed by lifetime.
 
-use super::program::{Program, Storage};
+use std::ops::Range;
+
+use super::program::{Program, Storage, StorageId};
 use crate::error::Result;
 use crate::limits::{ALIGNMENT, Limits};
 use crate::memory::planner::{self, Certificate, Effort, Item, Options, Problem};
@@ -20,7 +22,7 @@ impl std::fmt::Display for Arena {
     }
 }
 
-/// The memory location of a storage: all that a kernel knows about memory.
+/// A memory location: all that a kernel knows about memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The buffer.
@@ -32,7 +34,7 @@ pub struct Region {
 /// A region for each storage, and the sizes of all arenas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// One for each of [`Program::storages`].
+    /// Where each of [`Program::storages`] starts.
     pub regions: Vec<Region>,
     /// Bytes of each persistent arena.
     pub persistent: Vec<u64>,
@@ -87,7 +89,8 @@ impl Layout {
     }
 
     /// Places persistent storages one after another, and starts the next buffer when one is full, so that
-    /// programs over the same parameters agree. A row is placed as one piece.
+    /// programs over the same parameters agree. A row is placed as one piece. What is larger than a buffer starts one and
+    /// continues in the next.
     fn place_persistent(&mut self, storages: &[Storage], limits: &Limits) {
         let mut bytes: Vec<u64> = storages.iter().map(|s| s.bytes).collect();
         for storage in storages {
@@ -108,8 +111,29 @@ impl Layout {
             let index = self.persistent.len() - 1;
             let arena = Arena { persistent: true, index: index as u32 };
             self.regions[i] = Region { arena, offset: self.persistent[index] };
-            self.persistent[index] += bytes[i];
+            let in_buffer = if storage.in_buffer < storage.bytes { storage.in_buffer } else { bytes[i] };
+            let mut left = bytes[i];
+            while left > in_buffer {
+                left -= in_buffer;
+                self.persistent.insert(index, in_buffer);
+            }
+            *self.persistent.last_mut().expect("one was pushed") += left;
         }
+    }
+
+    /// The location of a byte of a storage.
+    pub fn locate(&self, program: &Program, storage: StorageId, offset: u64) -> Region {
+        let Region { mut arena, offset: start } = self.regions[storage.0 as usize];
+        let in_buffer = program.storages[storage.0 as usize].in_buffer;
+        arena.index += (offset / in_buffer) as u32;
+        Region { arena, offset: start + offset % in_buffer }
+    }
+
+    /// The locations of the parts of a storage, each in another buffer, with the byte range that is there.
+    pub fn parts(&self, program: &Program, storage: StorageId) -> impl Iterator<Item = (Region, Range<u64>)> {
+        let Storage { bytes, in_buffer, .. } = program.storages[storage.0 as usize];
+        let starts = (0..bytes).step_by(in_buffer as usize);
+        starts.map(move |start| (self.locate(program, storage, start), start..(start + in_buffer).min(bytes)))
     }
 
     /// Bytes of all persistent arenas.

@@ -25,7 +25,12 @@ impl Program {
                 None => {
                     let bytes = param.shape().numel().saturating_mul(4);
                     let name = param.name().to_owned();
-                    self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?
+                    let storage = self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
+                    if bytes > limits.max_buffer {
+                        self.storages[storage.0 as usize].in_buffer =
+                            Self::whole_pieces_of(param.shape(), limits);
+                    }
+                    storage
                 }
             };
             if is_small(&param) {

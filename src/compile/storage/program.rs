@@ -4,6 +4,7 @@
 use super::layout::step_problem;
 use super::transfers::Transfer;
 use crate::compile::analysis::Views;
+use crate::compile::passes::elements_of_piece;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, Value, ValueId};
@@ -41,6 +42,9 @@ pub struct Storage {
     pub tenants: Vec<(usize, Class)>,
     /// Bytes of its elements, before padding to [`ALIGNMENT`].
     pub used_bytes: u64,
+    /// Bytes of it that one buffer holds: all, unless it is larger than a buffer. It then starts one and continues in the
+    /// next.
+    pub in_buffer: u64,
 }
 
 impl Storage {
@@ -222,8 +226,17 @@ impl Program {
         let value = self.graph.value(id);
         let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
         let in_pieces = bytes > limits.max_binding && self.is_read_in_pieces(id);
-        self.check_size(id, bytes, if in_pieces { limits.max_buffer } else { limits.max_binding }, limits)?;
+        let in_buffer = if in_pieces && !offloaded { self.whole_pieces(id, limits) } else { 0 };
+        let most = match in_pieces {
+            true if in_buffer > 0 => u64::MAX,
+            true => limits.max_buffer,
+            false => limits.max_binding,
+        };
+        self.check_size(id, bytes, most, limits)?;
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
+        if bytes > limits.max_buffer {
+            self.storages[storage.0 as usize].in_buffer = in_buffer;
+        }
         self.storage_of[id.index()] = Some(storage);
         Ok(storage)
     }
@@ -234,6 +247,28 @@ impl Program {
             |node: &Node, i: usize| self.views.is_free(node) || self.graph.operand_share(node, i).is_some();
         let reads = |node: &Node| (0..node.inputs.len()).all(|i| node.inputs[i] != id || part(node, i));
         self.graph.value(id).class.is_persistent() && self.graph.nodes.iter().all(reads)
+    }
+
+    /// Returns how many bytes of a parameter, or of its state, a buffer holds that is cut between the pieces that operations
+    /// read: 0 if none fits, or where a model reads slices of its own.
+    fn whole_pieces(&self, id: ValueId, limits: &Limits) -> u64 {
+        let value = self.graph.value(id);
+        if value.class == Class::Parameter {
+            let in_pieces = self.graph.pieces.iter().any(|piece| piece.of == id);
+            let is_read = self.graph.nodes.iter().any(|node| node.inputs.contains(&id));
+            return if in_pieces || !is_read { Self::whole_pieces_of(value.shape, limits) } else { 0 };
+        }
+        let operand = |node: &Node| node.inputs.iter().position(|input| *input == id);
+        let readers = self.graph.nodes.iter().filter_map(|node| Some((node, operand(node)?)));
+        let shares = readers.filter_map(|(node, i)| self.graph.operand_share(node, i));
+        let bytes = value.dtype.bytes(shares.map(|share| share.len).max().unwrap_or(0));
+        limits.max_buffer.checked_div(bytes).unwrap_or(0) * bytes
+    }
+
+    /// [`Program::whole_pieces`] of a parameter in `f32`. Programs that do not read it place it as those that do.
+    pub(super) fn whole_pieces_of(shape: Shape, limits: &Limits) -> u64 {
+        let bytes = 4 * elements_of_piece(shape, limits.max_binding).unwrap_or(0);
+        limits.max_buffer.checked_div(bytes).unwrap_or(0) * bytes
     }
 
     fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
@@ -269,8 +304,18 @@ impl Program {
             self.naive_bytes = self.naive_bytes.saturating_add(bytes);
         }
         let tenants = vec![(first, class)];
-        let storage =
-            Storage { name, bytes, first, last, behind: None, persistent, offloaded, tenants, used_bytes };
+        let storage = Storage {
+            name,
+            bytes,
+            first,
+            last,
+            behind: None,
+            persistent,
+            offloaded,
+            tenants,
+            used_bytes,
+            in_buffer: bytes,
+        };
         self.storages.push(storage);
         Ok(id)
     }
