@@ -270,14 +270,18 @@ fn on_device(
             ("state", _) if matches!(options.clip, Clip::Value(_)) => 4e-4,
             _ => 4e-6,
         };
-        // Updates by sign (Lion), code (8-bit Adam) and norm (Adafactor) are discontinuous where a
+        // Updates by sign (Lion), code (Adam in 8 or 4 bits) and norm (Adafactor) are discontinuous where a
         // gradient is close to 0.
         let jump = match (kind, &options.optimizer) {
             // A gradient that is only rounding errors is a step as long as any other.
             ("parameter", Optimizer::Muon(muon)) => 6.0 * f64::from(muon.lr),
-            ("parameter", Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_)) => {
-                2.5 * f64::from(options.optimizer.learning_rate())
-            }
+            (
+                "parameter",
+                Optimizer::Lion(_)
+                | Optimizer::Adam8bit(_)
+                | Optimizer::Adam4bit(_)
+                | Optimizer::Adafactor(_),
+            ) => 2.5 * f64::from(options.optimizer.learning_rate()),
             _ => 0.0,
         };
         let what = format!("{place}: {kind}");
@@ -292,7 +296,11 @@ fn is_smooth(options: &PlanOptions) -> bool {
     options.weights == WeightStorage::F32
         && !matches!(
             options.optimizer,
-            Optimizer::Lion(_) | Optimizer::Adam8bit(_) | Optimizer::Adafactor(_) | Optimizer::Muon(_)
+            Optimizer::Lion(_)
+                | Optimizer::Adam8bit(_)
+                | Optimizer::Adam4bit(_)
+                | Optimizer::Adafactor(_)
+                | Optimizer::Muon(_)
         )
 }
 

@@ -67,14 +67,14 @@ pub(crate) use op::Domain;
 #[cfg(not(feature = "internals"))]
 pub(crate) use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp,
-    Gates, Kept, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Running, Saves, Share, Source, Stored,
-    Unary, Update,
+    Gates, Kept, MAX_HEAD, MomentCodes, Op, Read, Reduction, Resample, RowNorm, Running, Saves, Share,
+    Source, Stored, Unary, Update,
 };
 #[cfg(feature = "internals")]
 pub use op::{
     Activation, Arg, Attend, AttendSizes, Averaging, Band, Binary, Counting, FusedElementwise, FusedOp,
-    Gates, Kept, MAX_HEAD, Op, Read, Reduction, Resample, RowNorm, Running, Saves, Share, Source, Stored,
-    Unary, Update,
+    Gates, Kept, MAX_HEAD, MomentCodes, Op, Read, Reduction, Resample, RowNorm, Running, Saves, Share,
+    Source, Stored, Unary, Update,
 };
 pub use op::{IGNORE, LossScale};
 pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, sigmoid, special};

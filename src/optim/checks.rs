@@ -1,7 +1,8 @@
 //! Which settings of an optimizer are valid.
 
 use super::{
-    Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Lion, Muon, NAdam, Optimizer, RAdam,
+    RmsProp,
 };
 use crate::error::{Error, Result};
 
@@ -23,11 +24,11 @@ impl Optimizer {
 
     /// Checks that ranks may each have a part of a parameter with state of the same elements.
     pub(crate) fn check_tensor(&self) -> Result<()> {
-        if self.check_shards().is_ok() && !matches!(self, Self::Adam8bit(_)) {
+        if self.check_shards().is_ok() && !matches!(self, Self::Adam8bit(_) | Self::Adam4bit(_)) {
             return Ok(());
         }
-        let message = "Adafactor, Adam-mini, Muon and Adam8bit have state of rows or blocks, which ranks that compute a layer \
-                       together would cut; use another optimizer, such as AdamW";
+        let message = "Adafactor, Adam-mini, Muon, Adam8bit and Adam4bit have state of rows or blocks, which ranks that compute \
+                       a layer together would cut; use another optimizer, such as AdamW";
         Err(Error::setting("parallel.tensor", message))
     }
 
@@ -80,6 +81,7 @@ impl Optimizer {
             | Self::AdamW(AdamW { betas, eps, weight_decay, .. })
             | Self::RAdam(RAdam { betas, eps, weight_decay, .. })
             | Self::Adam8bit(Adam8bit { betas, eps, weight_decay, .. })
+            | Self::Adam4bit(Adam4bit { betas, eps, weight_decay, .. })
             | Self::AdamMini(AdamMini { betas, eps, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),

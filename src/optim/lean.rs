@@ -154,6 +154,27 @@ impl Default for Adam8bit {
 impl Adam8bit {
     /// Tensors with fewer elements keep their moments in 32 bits.
     pub const SMALLEST: u64 = 4096;
-    /// Elements that share a scale.
-    pub const BLOCK: u64 = 256;
+}
+
+/// AdamW with both moments in four bits: blocks of 128 elements share a scale; the first moment is the nearest of 16
+/// numbers that are denser near zero, the second of the multiples of 1/16 from there to 1, so that no step is divided by 0
+/// (Li et al. 2023, "Memory Efficient Optimizers with 4-bit States"; blocks for both moments, as in torchao's `AdamW4bit`).
+/// State takes 1 1/16 bytes for each parameter; tensors of fewer than [`Adam8bit::SMALLEST`] elements keep 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam4bit {
+    /// η, the learning rate.
+    pub lr: f32,
+    /// β₁ and β₂.
+    pub betas: (f32, f32),
+    /// ε
+    pub eps: f32,
+    /// λ: weights shrink by `1 - ηλ` each step.
+    pub weight_decay: f32,
+}
+
+impl Default for Adam4bit {
+    /// As [`AdamW`](super::AdamW): η = 0.001, β = (0.9, 0.999), ε = 1e-8, λ = 0.01.
+    fn default() -> Self {
+        Self { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 }
+    }
 }

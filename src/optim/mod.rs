@@ -13,7 +13,7 @@ use std::panic::Location;
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
 pub use classic::{Adam, AdamW, Sgd};
 pub use clip::Clip;
-pub use lean::{Adafactor, Adam8bit, AdamMini, Lion};
+pub use lean::{Adafactor, Adam4bit, Adam8bit, AdamMini, Lion};
 pub use muon::Muon;
 pub use schedule::{Custom, Schedule};
 
@@ -21,7 +21,8 @@ use crate::autodiff::{Gradients, Read};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Counting, LossScale, Op, ParamGroup, Phase, Share, StepScalars, Stored, Tensor, Trace, Update, ValueId,
+    Counting, LossScale, MomentCodes, Op, ParamGroup, Phase, Share, StepScalars, Stored, Tensor, Trace,
+    Update, ValueId,
 };
 use crate::shape::Shape;
 
@@ -48,6 +49,8 @@ pub enum Optimizer {
     Adafactor(Adafactor),
     /// [`Adam8bit`]
     Adam8bit(Adam8bit),
+    /// [`Adam4bit`]
+    Adam4bit(Adam4bit),
     /// [`AdamMini`]
     AdamMini(AdamMini),
     /// [`Muon`]
@@ -71,11 +74,11 @@ macro_rules! from_settings {
     };
 }
 
-from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit AdamMini Muon);
+from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit Adam4bit AdamMini Muon);
 
 impl Optimizer {
     /// The names that [`Optimizer::named`] knows.
-    pub const NAMES: [&'static str; 14] = [
+    pub const NAMES: [&'static str; 15] = [
         "sgd",
         "momentum",
         "adam",
@@ -83,6 +86,7 @@ impl Optimizer {
         "lion",
         "adafactor",
         "adam8bit",
+        "adam4bit",
         "amsgrad",
         "nadam",
         "radam",
@@ -106,6 +110,7 @@ impl Optimizer {
             "lion" => Lion::default().into(),
             "adafactor" => Adafactor::default().into(),
             "adam8bit" => Adam8bit::default().into(),
+            "adam4bit" => Adam4bit::default().into(),
             "amsgrad" => Adam { amsgrad: true, ..Adam::default() }.into(),
             "nadam" => NAdam::default().into(),
             "radam" => RAdam::default().into(),
@@ -130,6 +135,7 @@ impl Optimizer {
             Self::Lion(lion) => lion.lr,
             Self::Adafactor(adafactor) => adafactor.lr,
             Self::Adam8bit(adam) => adam.lr,
+            Self::Adam4bit(adam) => adam.lr,
             Self::AdamMini(adam) => adam.lr,
             Self::Muon(muon) => muon.lr,
         }
@@ -149,6 +155,7 @@ impl Optimizer {
             | Self::Lion(Lion { lr, .. })
             | Self::Adafactor(Adafactor { lr, .. })
             | Self::Adam8bit(Adam8bit { lr, .. })
+            | Self::Adam4bit(Adam4bit { lr, .. })
             | Self::AdamMini(AdamMini { lr, .. })
             | Self::Muon(Muon { lr, .. }) => *lr = rate,
         }
@@ -169,6 +176,7 @@ impl Optimizer {
             | Self::Lion(Lion { weight_decay, .. })
             | Self::Adafactor(Adafactor { weight_decay, .. })
             | Self::Adam8bit(Adam8bit { weight_decay, .. })
+            | Self::Adam4bit(Adam4bit { weight_decay, .. })
             | Self::AdamMini(AdamMini { weight_decay, .. })
             | Self::Muon(Muon { weight_decay, .. }) => *weight_decay = decay,
         }
@@ -193,12 +201,16 @@ impl Optimizer {
                 let eight = Adam8bit { lr, weight_decay, ..Adam8bit::default() };
                 [vec![("adam8bit", eight.into())], lightest(lr, weight_decay).to_vec()].concat()
             }
-            Self::Adam8bit(Adam8bit { lr, weight_decay, .. }) => lightest(lr, weight_decay).to_vec(),
+            Self::Adam8bit(Adam8bit { lr, weight_decay, .. }) => {
+                let four = Adam4bit { lr, weight_decay, ..Adam4bit::default() };
+                vec![("adam4bit", four.into()), lightest(lr, weight_decay)[1]]
+            }
             Self::RmsProp(rmsprop) if rmsprop.momentum > 0.0 => {
                 let plain = RmsProp { momentum: 0.0, ..rmsprop };
                 vec![("rmsprop", plain.into()), lightest(rmsprop.lr, rmsprop.weight_decay)[1]]
             }
             Self::Lion(Lion { lr, weight_decay, .. })
+            | Self::Adam4bit(Adam4bit { lr, weight_decay, .. })
             | Self::AdamMini(AdamMini { lr, weight_decay, .. })
             | Self::Muon(Muon { lr, weight_decay, .. })
             | Self::RmsProp(RmsProp { lr, weight_decay, .. })
@@ -235,6 +247,7 @@ impl Optimizer {
             Self::Adam(Adam { betas, .. })
             | Self::AdamW(AdamW { betas, .. })
             | Self::Adam8bit(Adam8bit { betas, .. })
+            | Self::Adam4bit(Adam4bit { betas, .. })
             | Self::AdamMini(AdamMini { betas, .. })
             | Self::Muon(Muon { betas, .. }) => Counting::Adam(betas.0, betas.1),
             Self::NAdam(NAdam { betas, momentum_decay, .. }) => {
@@ -383,6 +396,20 @@ impl Optimizer {
     /// Returns the state of a parameter of this shape, except for Adafactor's: names as in PyTorch's state
     /// dictionaries, types and shapes.
     fn states(&self, shape: Shape) -> Vec<(&'static str, DType, Shape)> {
+        if let Some(codes) = self.codes(shape.numel()) {
+            let words = Shape::from([codes.words(shape.numel()) as usize]);
+            let blocks = shape.numel().div_ceil(codes.block()) as usize;
+            let [first, second] = match codes {
+                MomentCodes::Eight => ["exp_avg_8bit", "exp_avg_sq_8bit"],
+                MomentCodes::Four => ["exp_avg_4bit", "exp_avg_sq_4bit"],
+            };
+            let most = Shape::from([blocks, 2]);
+            return vec![
+                (first, DType::U32, words),
+                (second, DType::U32, words),
+                ("absmax", DType::F32, most),
+            ];
+        }
         let same = |names: &[&'static str]| names.iter().map(|name| (*name, DType::F32, shape)).collect();
         match self {
             Self::Sgd(sgd) if sgd.momentum == 0.0 => Vec::new(),
@@ -394,27 +421,31 @@ impl Optimizer {
                 vec![("exp_avg", DType::F32, shape), ("exp_avg_sq", DType::F32, rows)]
             }
             Self::Lion(_) => same(&["exp_avg"]),
-            Self::Adam8bit(_) if shape.numel() >= Adam8bit::SMALLEST => {
-                let words = Shape::from([shape.numel().div_ceil(4) as usize]);
-                let blocks = shape.numel().div_ceil(Adam8bit::BLOCK) as usize;
-                vec![
-                    ("exp_avg_8bit", DType::U32, words),
-                    ("exp_avg_sq_8bit", DType::U32, words),
-                    ("absmax", DType::F32, Shape::from([blocks, 2])),
-                ]
-            }
             Self::Adam(Adam { amsgrad: true, .. }) | Self::AdamW(AdamW { amsgrad: true, .. }) => {
                 same(&["exp_avg", "exp_avg_sq", "max_exp_avg_sq"])
             }
-            Self::Adam(_) | Self::AdamW(_) | Self::NAdam(_) | Self::RAdam(_) | Self::Adam8bit(_) => {
-                same(&["exp_avg", "exp_avg_sq"])
-            }
+            Self::Adam(_)
+            | Self::AdamW(_)
+            | Self::NAdam(_)
+            | Self::RAdam(_)
+            | Self::Adam8bit(_)
+            | Self::Adam4bit(_) => same(&["exp_avg", "exp_avg_sq"]),
             Self::RmsProp(rmsprop) if rmsprop.momentum == 0.0 => same(&["square_avg"]),
             Self::RmsProp(_) => same(&["square_avg", "momentum_buffer"]),
             Self::Adagrad(_) => same(&["sum"]),
             // `Adafactor::operands` creates its state.
             Self::Adafactor(_) => Vec::new(),
         }
+    }
+
+    /// Returns the codes that store the moments of a parameter of `elements` elements; `None` for 32 bits.
+    fn codes(&self, elements: u64) -> Option<MomentCodes> {
+        let codes = match self {
+            Self::Adam8bit(_) => MomentCodes::Eight,
+            Self::Adam4bit(_) => MomentCodes::Four,
+            _ => return None,
+        };
+        (elements >= Adam8bit::SMALLEST).then_some(codes)
     }
 
     /// Returns the update of a parameter of `elements` elements.
@@ -441,12 +472,11 @@ impl Optimizer {
                 Update::RmsProp { keep: 1.0, take: 1.0, eps, momentum: 0.0, weight_decay }
             }
             Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. })
-                if elements >= Adam8bit::SMALLEST =>
-            {
-                Update::Adam8bit { beta1, beta2, eps, weight_decay }
-            }
-            Self::Adam8bit(Adam8bit { betas: (beta1, beta2), eps, weight_decay, .. }) => {
-                Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true, amsgrad: false }
+            | Self::Adam4bit(Adam4bit { betas: (beta1, beta2), eps, weight_decay, .. }) => {
+                match self.codes(elements) {
+                    Some(codes) => Update::AdamCodes { codes, beta1, beta2, eps, weight_decay },
+                    None => Update::Adam { beta1, beta2, eps, weight_decay, decoupled: true, amsgrad: false },
+                }
             }
             Self::Lion(Lion { betas: (beta1, beta2), weight_decay, .. }) => {
                 Update::Lion { beta1, beta2, weight_decay }
@@ -505,6 +535,8 @@ mod tests {
         };
         assert_eq!(names(AdamW { lr: 0.3, ..AdamW::default() }.into()), ["adam8bit", "momentum", "sgd"]);
         assert_eq!(names(NAdam { lr: 0.3, ..NAdam::default() }.into()), ["adam8bit", "momentum", "sgd"]);
+        assert_eq!(names(Adam8bit { lr: 0.3, ..Adam8bit::default() }.into()), ["adam4bit", "sgd"]);
+        assert_eq!(names(Adam4bit { lr: 0.3, ..Adam4bit::default() }.into()), ["sgd"]);
         let rmsprop = RmsProp { lr: 0.3, momentum: 0.9, ..RmsProp::default() };
         assert_eq!(names(rmsprop.into()), ["rmsprop", "sgd"]);
         assert_eq!(names(Adagrad { lr: 0.3, ..Adagrad::default() }.into()), ["sgd"]);

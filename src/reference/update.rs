@@ -1,6 +1,6 @@
 //! Optimizer updates, from the formulas of PyTorch's documentation.
 
-use crate::graph::{Update, largest};
+use crate::graph::{MomentCodes, Update, largest};
 
 /// Updates `memory`, the node's inputs in order: `w, g, scalars`, then the state. `factor` multiplies the rate.
 pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
@@ -23,9 +23,9 @@ pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
         return;
     }
     memory[1].iter_mut().for_each(|g| *g *= unscale);
-    if let Update::Adam8bit { beta1, beta2, eps, weight_decay } = *rule {
+    if let Update::AdamCodes { codes, beta1, beta2, eps, weight_decay } = *rule {
         let settings = [beta1, beta2, eps, weight_decay].map(f64::from);
-        return adam8bit(memory, settings, [rate, bias1, sqrt_bias2]);
+        return adam_codes(codes, memory, settings, [rate, bias1, sqrt_bias2]);
     }
     for i in 0..memory[0].len() {
         let (w, g) = (memory[0][i], memory[1][i]);
@@ -78,7 +78,7 @@ pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
                 let divisor = memory[4][row].sqrt() / sqrt_bias2 + f64::from(eps);
                 memory[0][i] = (1.0 - rate * f64::from(weight_decay)) * w - rate * m / bias1 / divisor;
             }
-            Update::Adafactor { .. } | Update::Adam8bit { .. } => unreachable!("handled above"),
+            Update::Adafactor { .. } | Update::AdamCodes { .. } => unreachable!("handled above"),
         }
     }
 }
@@ -93,13 +93,14 @@ pub(super) fn moving_average(memory: &mut [Vec<f64>], scale: f32, share: Option<
     }
 }
 
-/// Returns the 256 numbers of bitsandbytes' `create_dynamic_map`, sorted.
-fn dynamic_map(signed: bool) -> Vec<f64> {
+/// Returns the numbers of bitsandbytes' `create_dynamic_map`, sorted: 256 for seven decades, 16 for three.
+fn dynamic_map(signed: bool, decades: i32) -> Vec<f64> {
     let mut map = vec![0.0, 1.0];
-    for decade in 0..7i32 {
+    for decade in 0..decades {
         let parts = 1 << if signed { decade } else { decade + 1 };
         for part in 0..parts {
-            let number = 10f64.powi(decade - 6) * (0.1 + 0.9 * (f64::from(part) + 0.5) / f64::from(parts));
+            let middle = 0.1 + 0.9 * (f64::from(part) + 0.5) / f64::from(parts);
+            let number = 10f64.powi(decade + 1 - decades) * middle;
             map.push(number);
             if signed {
                 map.push(-number);
@@ -115,16 +116,25 @@ fn nearest(map: &[f64], x: f64) -> u32 {
     (0..map.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0) as u32
 }
 
-/// `memory`: `w, g, scalars`, then `m` and `v` as words of four codes, then the largest magnitudes of both in
-/// each block of 256.
-fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias2]: [f64; 3]) {
+/// `memory`: `w, g, scalars`, then `m` and `v` as words of codes, then the largest magnitudes of both in each block.
+fn adam_codes(
+    codes: MomentCodes,
+    memory: &mut [Vec<f64>],
+    settings: [f64; 4],
+    [rate, bias1, sqrt_bias2]: [f64; 3],
+) {
     let [beta1, beta2, eps, decay] = settings;
-    let maps = [dynamic_map(true), dynamic_map(false)];
-    let n = memory[0].len();
-    for (block, start) in (0..n).step_by(256).enumerate() {
-        let range = start..n.min(start + 256);
+    let maps = match codes {
+        MomentCodes::Eight => [dynamic_map(true, 7), dynamic_map(false, 7)],
+        MomentCodes::Four => [dynamic_map(true, 3), (1..=16).map(|i| f64::from(i) / 16.0).collect()],
+    };
+    let (n, block_len, bits) = (memory[0].len(), codes.block() as usize, codes.bits() as usize);
+    let of_a_word = 32 / bits;
+    for (block, start) in (0..n).step_by(block_len).enumerate() {
+        let range = start..n.min(start + block_len);
         let old = |which: usize, i: usize| {
-            let code = (memory[3 + which][i / 4] as u32 >> (8 * (i % 4))) & 255;
+            let code =
+                (memory[3 + which][i / of_a_word] as u32 >> (bits * (i % of_a_word))) & ((1 << bits) - 1);
             maps[which][code as usize] * memory[5][2 * block + which]
         };
         let g = |i: usize| memory[1][i];
@@ -138,11 +148,12 @@ fn adam8bit(memory: &mut [Vec<f64>], settings: [f64; 4], [rate, bias1, sqrt_bias
         for (which, moments) in [first, second].iter().enumerate() {
             let most = moments.iter().fold(0.0f64, |most, x| largest(most, x.abs()));
             memory[5][2 * block + which] = most;
-            for (word, four) in moments.chunks(4).enumerate() {
+            for (word, some) in moments.chunks(of_a_word).enumerate() {
                 // Elements past the end of the tensor get the code of 0.
-                let share = |j: usize| if most > 0.0 { four.get(j).map_or(0.0, |x| x / most) } else { 0.0 };
-                let code = |j: usize| nearest(&maps[which], share(j)) << (8 * j);
-                memory[3 + which][start / 4 + word] = f64::from((0..4).map(code).sum::<u32>());
+                let share = |j: usize| if most > 0.0 { some.get(j).map_or(0.0, |x| x / most) } else { 0.0 };
+                let code = |j: usize| nearest(&maps[which], share(j)) << (bits * j);
+                memory[3 + which][start / of_a_word + word] =
+                    f64::from((0..of_a_word).map(code).sum::<u32>());
             }
         }
     }

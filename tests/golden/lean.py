@@ -10,6 +10,8 @@ RUN/N/init, RUN/N/g [5, ..], RUN/N/final: a weight, its gradients at the five st
     lion        the authors' formula (Chen et al. 2023, program 1), below
     adam8bit    AdamW with both moments stored in eight bits between steps, below: bitsandbytes' map (create_dynamic_map)
                 in blocks of 256, each number the nearest of the map's
+    adam4bit    the same in four bits (Li et al. 2023): the signed map of bitsandbytes for four bits, and the multiples of 1/16
+                from there to 1, in blocks of 128, as torchao's AdamW4bit
     adam_mini   AdamW with one second moment for each row (Zhang et al. 2024, algorithm 1), below
     muon        torch.optim.Muon on a wide matrix, a tall one, and a kernel as a matrix; its steps of Newton and Schulz, for
                 which it casts to bfloat16, in float64
@@ -31,6 +33,7 @@ SETTINGS = {
     "adafactor": {"lr": 0.05, "eps": [2.0**-23, 1e-3], "weight_decay": 0.1},
     "lion": {"lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.1},
     "adam8bit": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1},
+    "adam4bit": {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1},
     "adam_mini": {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
     "muon": {"lr": 0.02, "weight_decay": 0.1},
     "muon_rms": {"lr": 0.02, "weight_decay": 0.1, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
@@ -38,40 +41,48 @@ SETTINGS = {
 }
 
 
-def dynamic_map(signed):
-    """create_dynamic_map(signed, max_exponent_bits=7, total_bits=8) of bitsandbytes 0.44, in float64."""
+def dynamic_map(signed, decades=7):
+    """create_dynamic_map(signed, max_exponent_bits=decades, total_bits=decades + 1) of bitsandbytes 0.44, in float64."""
     data = []
-    for i in range(7):
+    for i in range(decades):
         items = 2**i + 1 if signed else 2 ** (i + 1) + 1
         boundaries = torch.linspace(0.1, 1, items, dtype=torch.float64)
-        means = 10.0 ** (-6 + i) * (boundaries[:-1] + boundaries[1:]) / 2
+        means = 10.0 ** (1 - decades + i) * (boundaries[:-1] + boundaries[1:]) / 2
         data += means.tolist()
         if signed:
             data += (-means).tolist()
     data += [0.0, 1.0]
-    assert len(data) == 256
+    assert len(data) == 2 ** (decades + 1)
     return torch.tensor(sorted(data), dtype=torch.float64)
 
 
-def through_eight_bits(x, table):
-    padded = torch.cat([x, x.new_zeros(-len(x) % 256)]).view(-1, 256)
+def through_codes(x, table, block):
+    padded = torch.cat([x, x.new_zeros(-len(x) % block)]).view(-1, block)
     most = padded.abs().amax(dim=1, keepdim=True)
     share = torch.where(most > 0, padded / most, torch.zeros_like(padded))
     codes = (share.unsqueeze(-1) - table).abs().argmin(dim=-1)
     return (table[codes] * most).view(-1)[: len(x)]
 
 
-def adam8bit(w, gradients, lr, betas, eps, weight_decay):
+def adam_codes(w, gradients, signed, positive, block, lr, betas, eps, weight_decay):
     m, v = torch.zeros_like(w), torch.zeros_like(w)
-    signed, positive = dynamic_map(True), dynamic_map(False)
     for t, g in enumerate(gradients, 1):
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g * g
         w = w * (1 - lr * weight_decay)
         corrected = v.sqrt() / (1 - betas[1] ** t) ** 0.5 + eps
         w = w - lr / (1 - betas[0] ** t) * m / corrected
-        m, v = through_eight_bits(m, signed), through_eight_bits(v, positive)
+        m, v = through_codes(m, signed, block), through_codes(v, positive, block)
     return w
+
+
+def adam8bit(w, gradients, **settings):
+    return adam_codes(w, gradients, dynamic_map(True), dynamic_map(False), 256, **settings)
+
+
+def adam4bit(w, gradients, **settings):
+    positive = torch.arange(1, 17, dtype=torch.float64) / 16
+    return adam_codes(w, gradients, dynamic_map(True, 3), positive, 128, **settings)
 
 
 def lion(w, gradients, lr, betas, weight_decay):
@@ -134,6 +145,7 @@ def main():
     runs += [("adam_mini", name, shape) for name, shape in SHAPES.items()]
     runs += [("muon", name, shape) for name, shape in (("wide", (7, 12)), ("tall", (13, 6)), ("kernel", (4, 3, 3, 5)))]
     runs += [("muon_rms", "tall", (13, 6)), ("muon_bf16", "wide", (7, 12))]
+    runs += [("adam4bit", "vector", (4999,))]
     tensors = {}
     for run, name, shape in runs:
         init, gradients = normal(*shape), normal(STEPS, *shape)

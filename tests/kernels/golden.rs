@@ -13,8 +13,8 @@ use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
 use wgrad::optim::{
-    Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
-    Sgd,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam,
+    RmsProp, Sgd,
 };
 use wgrad::shape::Shape;
 
@@ -296,7 +296,7 @@ fn steps_of_optimizers_with_little_state_match_golden_values() {
     let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
     let mini = AdamMini { lr: 0.01, betas: (0.9, 0.95), weight_decay: 0.1, ..AdamMini::default() };
     let muon = Muon { lr: 0.02, weight_decay: 0.1, ..Muon::default() };
-    let optimizers: [(&str, Optimizer); 13] = [
+    let optimizers: [(&str, Optimizer); 14] = [
         ("adam_mini/vector", mini.into()),
         ("adam_mini/matrix", mini.into()),
         ("adam_mini/kernel", mini.into()),
@@ -310,6 +310,7 @@ fn steps_of_optimizers_with_little_state_match_golden_values() {
         ("adafactor/kernel", adafactor.into()),
         ("lion/vector", Lion { lr: 0.01, betas: (0.9, 0.99), weight_decay: 0.1 }.into()),
         ("adam8bit/vector", Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into()),
+        ("adam4bit/vector", Adam4bit { lr: 0.01, weight_decay: 0.1, ..Adam4bit::default() }.into()),
     ];
     match_golden_steps("lean.safetensors", &BTreeMap::from(optimizers));
 }
@@ -337,7 +338,7 @@ fn match_golden_steps(file: &str, optimizers: &BTreeMap<&str, Optimizer>) {
                     session.step().expect("it runs");
                 }
                 let found = session.parameter("w").expect("there");
-                if !matches!(optimizer, Optimizer::Adam8bit(_)) {
+                if !matches!(optimizer, Optimizer::Adam8bit(_) | Optimizer::Adam4bit(_)) {
                     // PyTorch's own steps of Newton and Schulz have eight bits; each step is 0.02 times their result.
                     let abs = if run.starts_with("muon_bf16") { 2e-3 } else { 2e-6 };
                     assert_close(run, &found, &wide(wanted), Near { rel: 2e-5, abs });

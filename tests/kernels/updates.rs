@@ -7,8 +7,8 @@ use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
 use wgrad::limits::Limits;
 use wgrad::optim::{
-    Adafactor, Adagrad, Adam, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp,
-    Schedule, Sgd,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam,
+    RmsProp, Schedule, Sgd,
 };
 use wgrad::reference::Twin;
 
@@ -46,8 +46,9 @@ fn optimizers() -> Vec<(Optimizer, Clip)> {
         (AdamMini { lr: 0.01, weight_decay: 0.3, ..AdamMini::default() }.into(), Clip::Norm(0.5)),
         // Vectors are updated by AdamW.
         (Muon { lr: 0.02, weight_decay: 0.3, ..Muon::default() }.into(), Clip::Off),
-        // These tensors are too small for 8-bit state, so this is AdamW.
+        // These tensors are too small for state in codes, so these are AdamW.
         (Adam8bit { lr: 0.01, ..Adam8bit::default() }.into(), Clip::Off),
+        (Adam4bit { lr: 0.01, ..Adam4bit::default() }.into(), Clip::Off),
     ]
 }
 
@@ -110,7 +111,7 @@ fn u64_update_kernels_are_bit_identical_to_u32() {
             return;
         }
         let short = own.choosing(|kernels| kernels.long_words = false);
-        // The last vector is large enough for 8-bit moments.
+        // The last vector is large enough for moments in codes.
         let step = of_vectors([1, 7, 64, Adam8bit::SMALLEST as usize + 3].into_iter());
         let formats = [
             WeightStorage::F32,
@@ -194,7 +195,7 @@ fn optimizers_of_matrices_match_the_twin_for_matrices_and_batches() {
 /// Codes are rounded to the nearest: where the twin and a device differ, the number lay halfway between two
 /// codes, which is rare. The device continues from the twin's state, so that such a difference does not grow.
 #[test]
-fn eight_bit_moments_match_the_twin() {
+fn moments_in_codes_match_the_twin() {
     let params = Params::new(4);
     let sizes = [4096, 4097, 5003, 4096 + 254];
     // Each gradient is a separate constant times a factor that changes from step to step. The constants span
@@ -220,9 +221,10 @@ fn eight_bit_moments_match_the_twin() {
         losses.reduce(|sum, one| sum.add(&one)).expect("some parameters")
     });
     let step = step.expect("valid");
-    let optimizer: Optimizer = Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() }.into();
-    let options = PlanOptions { optimizer, ..PlanOptions::default() };
-    everywhere(|device, limits| {
+    let eight = Adam8bit { lr: 0.01, weight_decay: 0.1, ..Adam8bit::default() };
+    let four = Adam4bit { lr: 0.01, weight_decay: 0.1, ..Adam4bit::default() };
+    let all = |device: &Device, limits: &Limits, (optimizer, bits): (Optimizer, u32)| {
+        let options = PlanOptions { optimizer, ..PlanOptions::default() };
         let plan = step.plan(&options, limits).expect("it can be planned");
         let mut session = Session::new(device, &plan).expect("it opens");
         let mut twin = Twin::new(plan.graph());
@@ -236,16 +238,16 @@ fn eight_bit_moments_match_the_twin() {
                 let found = session.parameter(&storage.name).expect("there");
                 let wanted = twin.parameter(&storage.name).expect("there");
                 let what = format!("{} after step {step} ({})", storage.name, limits.name);
-                if !storage.name.ends_with("8bit") {
+                if !storage.name.ends_with(&format!("{bits}bit")) {
                     // Where the second moment is the code next to 0, a step is a hundred learning rates long:
                     // the bound is 2e-6 of that.
                     assert_close(&what, &found, wanted, Near { rel: 1e-5, abs: 2e-6 });
                     continue;
                 }
-                let code = |word: u32, i: usize| i64::from(word >> (8 * i) & 255);
+                let code = |word: u32, i: u32| i64::from(word >> (bits * i) & ((1 << bits) - 1));
                 let mut others = 0;
                 for (found, wanted) in found.iter().zip(wanted) {
-                    for i in 0..4 {
+                    for i in 0..32 / bits {
                         let apart = (code(found.to_bits(), i) - code(*wanted as u32, i)).abs();
                         assert!(apart <= 1, "{what}: codes {apart} apart");
                         others += apart;
@@ -256,11 +258,13 @@ fn eight_bit_moments_match_the_twin() {
                 session.set_parameter(&storage.name, &words).expect("the right length");
             }
         }
-    });
+    };
+    let both: [(Optimizer, u32); 2] = [(eight.into(), 8), (four.into(), 4)];
+    everywhere(|device, limits| both.into_iter().for_each(|one| all(device, limits, one)));
 }
 
 #[test]
-fn eight_bit_state_takes_two_bytes_per_parameter() {
+fn state_in_codes_takes_two_or_one_byte_per_parameter() {
     let model = wgrad::models::Model::named("mlp", 0).expect("a model");
     let limits = wgrad::limits::Limits::named("discrete").expect("a preset");
     let step = model.train_step(8).expect("valid");
@@ -271,7 +275,7 @@ fn eight_bit_state_takes_two_bytes_per_parameter() {
         let skip = plan.graph().parameters.len();
         storages.skip(skip).map(|s| s.bytes).sum::<u64>() as f64 / model.params().count() as f64
     };
-    let bytes = ["sgd", "lion", "adamw", "adam8bit", "adafactor", "adam-mini"].map(state);
+    let bytes = ["sgd", "lion", "adamw", "adam8bit", "adafactor", "adam-mini", "adam4bit"].map(state);
     println!("bytes of state for each parameter: {bytes:?}");
     assert!(
         bytes[0] == 0.0 && (4.0..4.01).contains(&bytes[1]) && (8.0..8.01).contains(&bytes[2]),
@@ -279,5 +283,5 @@ fn eight_bit_state_takes_two_bytes_per_parameter() {
     );
     // One number for each of 512 + 512 + 10 rows and 3 biases, of 669,706 parameters.
     assert!((4.0..4.03).contains(&bytes[5]), "{bytes:?}");
-    assert!(bytes[3] <= 2.06 && bytes[4] <= 0.05, "{bytes:?}");
+    assert!(bytes[3] <= 2.06 && bytes[4] <= 0.05 && bytes[6] <= 1.09, "{bytes:?}");
 }

@@ -376,7 +376,7 @@ fn ranks_that_cannot_compute_layers_together_are_refused() {
     for name in Optimizer::NAMES {
         let optimizer = Optimizer::named(name).expect("known");
         let options = PlanOptions { optimizer, parallel: together(0, 2), ..PlanOptions::default() };
-        let refused = ["adafactor", "adam-mini", "muon", "adam8bit"].contains(&name);
+        let refused = ["adafactor", "adam-mini", "muon", "adam8bit", "adam4bit"].contains(&name);
         assert_eq!(step.plan(&options, &limits).is_err(), refused, "{name}");
     }
 }

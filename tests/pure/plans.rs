@@ -244,6 +244,9 @@ fn parameters_larger_than_a_buffer_continue_in_the_next() {
                 assert_eq!(region.offset, *end, "{optimizer}");
                 *end += part.end - part.start;
             }
+            let bytes = plan.program.storages[i].bytes;
+            let end = plan.layout.locate(&plan.program, StorageId(i as u32), bytes);
+            assert_eq!(end.offset, ends[end.arena.index as usize], "the end is that of the last part");
         }
         assert_eq!(ends, plan.layout.persistent, "{optimizer}");
         assert!(ends.iter().all(|bytes| *bytes <= limits.max_buffer), "{optimizer}: {ends:?}");

@@ -84,6 +84,7 @@ fn offload_is_bit_identical_with_every_optimizer() {
             "rmsprop",
             "lion",
             "adam8bit",
+            "adam4bit",
             "adam-mini",
             "adafactor",
             "muon",

@@ -11,7 +11,7 @@ use wgrad::exec::{Debug, Eager, Session, SessionState, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
-use wgrad::optim::{Adam8bit, Clip, Sgd};
+use wgrad::optim::{Adam4bit, Adam8bit, Clip, Sgd};
 use wgrad::{Bytes, Error};
 
 type State = Vec<(String, Vec<f32>)>;
@@ -192,7 +192,8 @@ fn sharded_state_of_every_kind_has_the_bits_of_one() {
     let away = PlanOptions { offload: Offload { optimizer: true, ..Offload::OFF }, ..blocks };
     let overflow = LossScale { start: 2f32.powi(24), interval: 2 };
     let skipped = PlanOptions { loss_scale: Some(overflow), precision: Precision::F16, ..blocks };
-    for (case, options) in [blocks, away, skipped].iter().enumerate() {
+    let four = PlanOptions { optimizer: Adam4bit::default().into(), ..blocks };
+    for (case, options) in [blocks, away, skipped, four].iter().enumerate() {
         on_one(case, |device| assert_equals_one_device(device, "wide", options, &[2, 4]));
     }
 }

@@ -102,8 +102,8 @@ fn step_that_overflows_changes_only_the_scale() {
                 twin.set_f32("x", &x).expect("valid");
                 twin.run().expect("it runs");
                 for (tensor, found) in &after {
-                    // An 8-bit code halfway between two may round either way, and the weights follow it.
-                    if name != "adam8bit" {
+                    // A code halfway between two may round either way, and the weights follow it.
+                    if !["adam8bit", "adam4bit"].contains(&name) {
                         let wanted = twin.parameter(tensor).expect("there");
                         let near = Near { rel: 2e-4, abs: 2e-5 };
                         assert_close(&format!("{name}: {tensor} after step {at}"), found, wanted, near);

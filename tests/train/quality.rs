@@ -63,6 +63,7 @@ fn digits_reach_97_percent_with_every_optimizer_and_precision() {
         ("lion", named("lion", 1e-3)),
         ("adafactor", named("adafactor", 5e-2)),
         ("adam8bit", named("adam8bit", 4e-3)),
+        ("adam4bit", named("adam4bit", 4e-3)),
         ("adam-mini", named("adam-mini", 4e-3)),
         ("muon", named("muon", 2e-2)),
         ("f16", PlanOptions { precision: Precision::F16, ..wide }),

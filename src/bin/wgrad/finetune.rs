@@ -57,7 +57,7 @@ pub struct Options {
     /// Element type of the model's weights in its file: f32, f16 or bf16.
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = crate::generate::number_format)]
     save_as: DType,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
     /// muon.
     #[arg(long, default_value = "adamw")]
     optimizer: String,

@@ -35,7 +35,7 @@ fn updates(graph: &Graph) -> Vec<usize> {
     };
     let place = |node: &Node| match node.op {
         Op::Update {
-            rule: Update::Adafactor { .. } | Update::Adam8bit { .. } | Update::AdamMini { .. },
+            rule: Update::Adafactor { .. } | Update::AdamCodes { .. } | Update::AdamMini { .. },
             ..
         } => None,
         Op::Update { .. } if wide(node) => small.get(graph.value(node.inputs[0]).name.as_str()),

@@ -148,7 +148,7 @@ mod tests {
     use crate::error::Error;
     use crate::graph::{Init, Params};
     use crate::limits::Limits;
-    use crate::optim::{Adam8bit, AdamW, Muon, Optimizer};
+    use crate::optim::{Adam4bit, Adam8bit, AdamW, Muon, Optimizer};
     use crate::reference::Twin;
 
     const ROWS: usize = 1500;
@@ -174,7 +174,9 @@ mod tests {
     fn parameters_in_pieces_are_trained_as_whole_ones() {
         let params = Params::new(1);
         let step = step(&params);
-        for optimizer in [AdamW::default().into(), Adam8bit::default().into()] as [Optimizer; 2] {
+        let optimizers: [Optimizer; 3] =
+            [AdamW::default().into(), Adam8bit::default().into(), Adam4bit::default().into()];
+        for optimizer in optimizers {
             let options = PlanOptions { optimizer, ..PlanOptions::default() };
             let results = [1 << 30, 100_000].map(|binding| {
                 let plan = step.plan(&options, &limits(binding)).expect("it fits");

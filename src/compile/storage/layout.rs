@@ -121,12 +121,13 @@ impl Layout {
         }
     }
 
-    /// The location of a byte of a storage.
+    /// The location of a byte of a storage. Its end, where something of no bytes may lie, is in its last buffer.
     pub fn locate(&self, program: &Program, storage: StorageId, offset: u64) -> Region {
         let Region { mut arena, offset: start } = self.regions[storage.0 as usize];
-        let in_buffer = program.storages[storage.0 as usize].in_buffer;
-        arena.index += (offset / in_buffer) as u32;
-        Region { arena, offset: start + offset % in_buffer }
+        let Storage { bytes, in_buffer, .. } = program.storages[storage.0 as usize];
+        let buffer = (offset / in_buffer).min((bytes - 1) / in_buffer);
+        arena.index += buffer as u32;
+        Region { arena, offset: start + offset - buffer * in_buffer }
     }
 
     /// The locations of the parts of a storage, each in another buffer, with the byte range that is there.

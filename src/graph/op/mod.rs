@@ -27,7 +27,7 @@ pub use rows::{Gates, RowNorm};
 pub(crate) use unary::Domain;
 pub(crate) use unary::sigmoid;
 pub use unary::{Saves, Unary};
-pub use update::{Share, Stored, Update};
+pub use update::{MomentCodes, Share, Stored, Update};
 
 use std::sync::Arc;
 

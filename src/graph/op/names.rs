@@ -1,7 +1,7 @@
 //! The name of every operation, and the numbers that its sizes depend on.
 
 use super::super::window::Window;
-use super::{Averaging, Gates, Op, Reduction, Resample, RowNorm, Update};
+use super::{Averaging, Gates, MomentCodes, Op, Reduction, Resample, RowNorm, Update};
 
 /// Defines a name for each variant: a function that returns it, and a list of all names. A new variant must
 /// be named.
@@ -78,7 +78,8 @@ named! {
         Op::Update { rule: Update::RmsProp { keep: 1.0, .. }, .. } => "adagrad",
         Op::Update { rule: Update::RmsProp { .. }, .. } => "rmsprop",
         Op::Update { rule: Update::Adafactor { .. }, .. } => "adafactor",
-        Op::Update { rule: Update::Adam8bit { .. }, .. } => "adam8bit",
+        Op::Update { rule: Update::AdamCodes { codes: MomentCodes::Eight, .. }, .. } => "adam8bit",
+        Op::Update { rule: Update::AdamCodes { codes: MomentCodes::Four, .. }, .. } => "adam4bit",
         Op::Update { rule: Update::AdamMini { .. }, .. } => "adammini",
         Op::MovingAverage { .. } => "moving_average",
         Op::LossScaleSeed { .. } => "loss_scale_seed",

@@ -107,11 +107,12 @@ pub enum Update {
         /// λ
         weight_decay: f32,
     },
-    /// AdamW with both moments in eight bits (Dettmers et al. 2022): blocks of 256 elements are divided by
-    /// their largest magnitude and stored as the nearest of 256 numbers, which are denser near zero. Inputs:
-    /// `w, g, scalars, m [n/4], v [n/4]` (`u32`, four codes each),
-    /// `largest magnitudes of m and v [n/256, 2]`.
-    Adam8bit {
+    /// AdamW with both moments in codes: blocks of elements are divided by their largest magnitude and stored as the
+    /// nearest of the numbers that codes stand for. Inputs: `w, g, scalars, m [words], v [words]` (`u32`, the first code in
+    /// the lowest bits), `largest magnitudes of m and v [blocks, 2]`.
+    AdamCodes {
+        /// Their bits.
+        codes: MomentCodes,
         /// β₁
         beta1: f32,
         /// β₂
@@ -123,6 +124,39 @@ pub enum Update {
     },
 }
 
+/// How codes of a few bits store Adam's moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MomentCodes {
+    /// Eight bits (Dettmers et al. 2022): 256 numbers that are denser near zero, by blocks of 256.
+    Eight,
+    /// Four bits (Li et al. 2023), by blocks of 128: for the first moment 16 numbers that are denser near zero, for the second
+    /// the multiples of 1/16 from there to 1.
+    Four,
+}
+
+impl MomentCodes {
+    /// Bits of a code.
+    pub(crate) const fn bits(self) -> u32 {
+        match self {
+            Self::Eight => 8,
+            Self::Four => 4,
+        }
+    }
+
+    /// Elements that share a scale.
+    pub(crate) const fn block(self) -> u64 {
+        match self {
+            Self::Eight => 256,
+            Self::Four => 128,
+        }
+    }
+
+    /// Number of words with the codes of `n` elements.
+    pub(crate) const fn words(self, n: u64) -> u64 {
+        n.div_ceil(32 / self.bits() as u64)
+    }
+}
+
 impl Update {
     /// Number of operands that are optimizer state, changed in place.
     pub(crate) const fn states(&self) -> usize {
@@ -131,7 +165,7 @@ impl Update {
             Self::Momentum { .. } | Self::Lion { .. } | Self::AdamMini { .. } => 1,
             Self::RmsProp { momentum, .. } => 1 + (*momentum != 0.0) as usize,
             Self::Adam { amsgrad, .. } => 2 + *amsgrad as usize,
-            Self::Adam8bit { .. } => 3,
+            Self::AdamCodes { .. } => 3,
         }
     }
 

@@ -8,7 +8,7 @@ use super::kernel::Variants;
 use super::lower::flag;
 use super::{Kernel, Launch, Operand, Site, split};
 use crate::dtype::DType;
-use crate::graph::{Stored, Update};
+use crate::graph::{MomentCodes, Stored, Update};
 use crate::limits::AdapterClass;
 
 /// The kernel of an update for weights of 32 bits, and the constants of its forms for weights of 16 bits.
@@ -51,16 +51,23 @@ update!(RMSPROP_MOMENTUM, "rmsprop_momentum", "optimizer/rmsprop", ["MOMENTUM"],
 update!(LION, "lion", "optimizer/lion", [], &[1, 2, 3, 4], 64, []);
 update!(ADAFACTOR, "adafactor", "optimizer/adafactor", [], &[1, 2, 3, 4, 5], 64, []);
 update!(ADAM_MINI, "adam_mini", "optimizer/adam_mini", [], &[1, 2, 3, 4, 5], 64, []);
-update!(ADAM8, "adam8", "optimizer/adam8", [], &[1, 2, 3, 4, 5, 6], 8, [("TAIL", 1.0)][("TAIL", 4.0)]);
-update!(
-    ADAM8_WG,
-    "adam8_wg",
-    "optimizer/adam8",
-    ["WORKGROUP"],
-    &[1, 2, 3, 4, 5, 6],
-    64,
-    [("TAIL", 1.0)][("TAIL", 4.0)]
-);
+macro_rules! coded {
+    ($id:ident, $name:literal, [$($define:literal),*], $workgroup:literal) => {
+        update!(
+            $id,
+            $name,
+            "optimizer/adam_codes",
+            [$($define),*],
+            &[1, 2, 3, 4, 5, 6],
+            $workgroup,
+            [("TAIL", 1.0)][("TAIL", 4.0)]
+        );
+    };
+}
+coded!(ADAM8, "adam8", [], 8);
+coded!(ADAM8_WG, "adam8_wg", ["WORKGROUP"], 64);
+coded!(ADAM4, "adam4", ["FOUR_BITS"], 8);
+coded!(ADAM4_WG, "adam4_wg", ["FOUR_BITS", "WORKGROUP"], 64);
 static MOVING_AVERAGE: Kernel =
     Kernel::new("moving_average", "optimizer/moving_average", &["VEC4"], &[1, 2, 3, 4], 64, &[&[]]);
 
@@ -98,6 +105,8 @@ pub(super) fn kernels() -> Vec<Kernel> {
         &ADAM_MINI,
         &ADAM8,
         &ADAM8_WG,
+        &ADAM4,
+        &ADAM4_WG,
     ];
     let types = Kernel::HELD.into_iter().flat_map(|weights| Kernel::HELD.map(|gradient| (weights, gradient)));
     let types: Vec<_> = types.filter(|(weights, gradient)| updates_by(*weights, *gradient)).collect();
@@ -144,8 +153,8 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
             let columns = site.inputs[0].0.numel() / site.inputs[4].0.numel().max(1);
             (&ADAM_MINI, vec![], vec![beta1, eps, weight_decay, f32::from_bits(columns as u32)])
         }
-        Update::Adam8bit { beta1, beta2, eps, weight_decay } => {
-            return adam8(site, memory, &[beta1, beta2, eps, weight_decay, rate], storing);
+        Update::AdamCodes { codes, beta1, beta2, eps, weight_decay } => {
+            return adam_codes(site, codes, memory, &[beta1, beta2, eps, weight_decay, rate], storing);
         }
     };
     settings.push(rate);
@@ -187,16 +196,24 @@ fn launch(
     launch
 }
 
-/// Number of vec4s in a block of 256 elements.
-const BLOCK_QUADS: u32 = 64;
-
-fn adam8(site: &Site, memory: Vec<Operand>, settings: &[f32], storing: Storing) -> Launch<Operand> {
+fn adam_codes(
+    site: &Site,
+    codes: MomentCodes,
+    memory: Vec<Operand>,
+    settings: &[f32],
+    storing: Storing,
+) -> Launch<Operand> {
     let n = site.inputs[0].0.numel();
-    let blocks = u64::from(quads(n).div_ceil(BLOCK_QUADS));
-    let (kernel, threads) = match site.limits.class {
-        AdapterClass::Cpu => (&ADAM8, blocks),
-        AdapterClass::Integrated | AdapterClass::Discrete => (&ADAM8_WG, blocks * u64::from(BLOCK_QUADS)),
+    let of_threads = site.limits.class.is_cpu();
+    let kernel = match (codes, of_threads) {
+        (MomentCodes::Eight, true) => &ADAM8,
+        (MomentCodes::Eight, false) => &ADAM8_WG,
+        (MomentCodes::Four, true) => &ADAM4,
+        (MomentCodes::Four, false) => &ADAM4_WG,
     };
+    let workgroup = u64::from(kernel.kernel.workgroup);
+    let threads =
+        if of_threads { n.div_ceil(codes.block()) } else { codes.words(n).next_multiple_of(workgroup) };
     let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
     launch(site, kernel, (quads(n), threads), memory, settings, constants, storing)
 }

@@ -96,6 +96,7 @@ pub(super) const OPTIMIZERS: &[Row] = &[
     row("optim::Lion", "", "one moment; steps by its sign (Chen et al. 2023)", None, &[]),
     row("optim::Adafactor", "optim.Adafactor", "second moments as rows and columns", None, &[]),
     row("optim::Adam8bit", "", "moments in 8 bits, by blocks (Dettmers et al. 2022)", None, &[]),
+    row("optim::Adam4bit", "", "moments in 4 bits, by blocks (Li et al. 2023)", None, &[]),
     row("optim::AdamMini", "", "a second moment for each row (Zhang et al. 2024)", None, &[]),
     row(
         "optim::Muon",

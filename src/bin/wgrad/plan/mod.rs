@@ -19,7 +19,7 @@ pub struct Options {
     network: crate::model::Options,
     #[command(flatten)]
     fitting: fitting::Options,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
     /// muon.
     #[arg(long, default_value = "adam")]
     optimizer: String,
