@@ -254,6 +254,16 @@ fn parameters_larger_than_a_buffer_continue_in_the_next() {
         let live = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
         assert!(live.count() > plan.program.storages.iter().filter(|storage| storage.persistent).count());
     }
+    // One that nothing reads lies as where it is read, if it can.
+    let unread = |params: &Params| {
+        let forward = Forward::trace(params, "y", |trace| trace.input("x", [4]).sum(&[]));
+        forward.expect("valid").plan(&limits)
+    };
+    assert_eq!(unread(&params).expect("planned").layout.persistent, [196_608, 187_392]);
+    let others = Params::new(0);
+    others.add("cube", [100, 100, 100], Init::Constant(0.0));
+    let refused = unread(&others).expect_err("4,000,000 bytes");
+    assert!(matches!(refused, Error::TensorTooLarge { bytes: 4_000_000, max: 200_704, .. }), "{refused}");
     // A model's own slices may end elsewhere.
     let own = Forward::trace(&params, "y", |trace| {
         let table = trace.param(&table);

@@ -51,7 +51,7 @@ pub(in crate::compile) fn elements_of_piece(shape: Shape, max: u64) -> Option<u6
 /// The rows of each piece but the last; `None` if no piece of whole rows is small enough.
 fn rows_of_piece(dims: &[usize], max: u64) -> Option<usize> {
     // Numbers of rows are exact in `f32`.
-    let &[rows @ ..MOST_ROWS, columns] = dims else { return None };
+    let &[rows @ ..MOST_ROWS, columns @ 1..=usize::MAX] = dims else { return None };
     let unit = (1..=Piece::ELEMENTS).find(|unit| (unit * columns).is_multiple_of(Piece::ELEMENTS))?;
     let most = usize::try_from(max / 4).ok()? / columns / unit * unit;
     let count = rows.div_ceil(most.max(1));

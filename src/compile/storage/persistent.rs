@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::program::{Program, Span, Storage, StorageId};
+use super::program::{Program, Span, Storage, StorageId, too_large};
 use crate::compile::passes::{is_small, small_states};
 use crate::error::Result;
 use crate::graph::{Class, ValueId};
@@ -27,8 +27,18 @@ impl Program {
                     let name = param.name().to_owned();
                     let storage = self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
                     if bytes > limits.max_buffer {
-                        self.storages[storage.0 as usize].in_buffer =
-                            Self::whole_pieces_of(param.shape(), limits);
+                        let in_buffer = Self::whole_pieces_of(param.shape(), limits);
+                        if in_buffer == 0 {
+                            let most = (bytes, limits.max_buffer);
+                            return Err(too_large(
+                                param.name(),
+                                param.shape(),
+                                Class::Parameter,
+                                most,
+                                limits,
+                            ));
+                        }
+                        self.storages[storage.0 as usize].in_buffer = in_buffer;
                     }
                     storage
                 }

@@ -83,6 +83,36 @@ impl Span {
     }
 }
 
+/// The most buffers that one tensor lies in.
+const MOST_BUFFERS: u64 = 1 << 12;
+
+/// Returns how many bytes of `all` a buffer holds that is cut between pieces of this many; 0 if it holds none, or far too many
+/// buffers are needed.
+fn cut_between(piece: u64, all: u64, limits: &Limits) -> u64 {
+    let in_buffer = limits.max_buffer.checked_div(piece).unwrap_or(0) * piece;
+    if in_buffer.saturating_mul(MOST_BUFFERS) < all { 0 } else { in_buffer }
+}
+
+/// The error for a tensor of more than `max` bytes.
+pub(super) fn too_large(
+    name: &str,
+    shape: Shape,
+    class: Class,
+    (bytes, max): (u64, u64),
+    limits: &Limits,
+) -> Error {
+    let rows = shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
+    Error::TensorTooLarge {
+        name: name.to_owned(),
+        shape: shape.to_string(),
+        bytes,
+        max,
+        limits: limits.name.clone(),
+        batch_that_fits: matches!(class, Class::Input | Class::Activation)
+            .then(|| max / (bytes / rows).max(1)),
+    }
+}
+
 /// A graph in execution order, with a storage for each value and the dispatches that compute it.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -234,7 +264,7 @@ impl Program {
         };
         self.check_size(id, bytes, most, limits)?;
         let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
-        if bytes > limits.max_buffer {
+        if bytes > limits.max_buffer && in_buffer > 0 {
             self.storages[storage.0 as usize].in_buffer = in_buffer;
         }
         self.storage_of[id.index()] = Some(storage);
@@ -261,31 +291,19 @@ impl Program {
         let operand = |node: &Node| node.inputs.iter().position(|input| *input == id);
         let readers = self.graph.nodes.iter().filter_map(|node| Some((node, operand(node)?)));
         let shares = readers.filter_map(|(node, i)| self.graph.operand_share(node, i));
-        let bytes = value.dtype.bytes(shares.map(|share| share.len).max().unwrap_or(0));
-        limits.max_buffer.checked_div(bytes).unwrap_or(0) * bytes
+        let piece = shares.map(|share| share.len).max().unwrap_or(0);
+        cut_between(value.dtype.bytes(piece), value.bytes(), limits)
     }
 
     /// [`Program::whole_pieces`] of a parameter in `f32`. Programs that do not read it place it as those that do.
     pub(super) fn whole_pieces_of(shape: Shape, limits: &Limits) -> u64 {
-        let bytes = 4 * elements_of_piece(shape, limits.max_binding).unwrap_or(0);
-        limits.max_buffer.checked_div(bytes).unwrap_or(0) * bytes
+        let piece = elements_of_piece(shape, limits.max_binding).unwrap_or(0);
+        cut_between(4 * piece, shape.numel().saturating_mul(4), limits)
     }
 
     fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
-        if bytes <= max {
-            return Ok(());
-        }
         let Value { name, shape, class, .. } = self.graph.value(id);
-        let rows = shape.dims().first().map_or(1, |&rows| rows.max(1) as u64);
-        Err(Error::TensorTooLarge {
-            name: name.clone(),
-            shape: shape.to_string(),
-            bytes,
-            max,
-            limits: limits.name.clone(),
-            batch_that_fits: matches!(class, Class::Input | Class::Activation)
-                .then(|| max / (bytes / rows).max(1)),
-        })
+        if bytes <= max { Ok(()) } else { Err(too_large(name, *shape, *class, (bytes, max), limits)) }
     }
 
     pub(in crate::compile) fn push_storage(
