@@ -270,18 +270,10 @@ fn on_device(
             ("state", _) if matches!(options.clip, Clip::Value(_)) => 4e-4,
             _ => 4e-6,
         };
-        // Updates by sign (Lion), code (Adam in 8 or 4 bits) and norm (Adafactor) are discontinuous where a
-        // gradient is close to 0.
         let jump = match (kind, &options.optimizer) {
             // A gradient that is only rounding errors is a step as long as any other.
             ("parameter", Optimizer::Muon(muon)) => 6.0 * f64::from(muon.lr),
-            (
-                "parameter",
-                Optimizer::Lion(_)
-                | Optimizer::Adam8bit(_)
-                | Optimizer::Adam4bit(_)
-                | Optimizer::Adafactor(_),
-            ) => 2.5 * f64::from(options.optimizer.learning_rate()),
+            ("parameter", optimizer) if jumps(optimizer) => 2.5 * f64::from(optimizer.learning_rate()),
             _ => 0.0,
         };
         let what = format!("{place}: {kind}");
@@ -291,17 +283,16 @@ fn on_device(
     Ok(worst)
 }
 
+/// Whether updates are discontinuous where a gradient is close to 0: by sign (Lion), code (Adam in 8 or 4 bits) and norm (Adafactor).
+fn jumps(optimizer: &Optimizer) -> bool {
+    use Optimizer::{Adafactor, Adam4bit, Adam8bit, Lion};
+    matches!(optimizer, Lion(_) | Adam8bit(_) | Adam4bit(_) | Adafactor(_))
+}
+
 /// Whether a rounding error in the first step is still only a rounding error after the second.
 fn is_smooth(options: &PlanOptions) -> bool {
-    options.weights == WeightStorage::F32
-        && !matches!(
-            options.optimizer,
-            Optimizer::Lion(_)
-                | Optimizer::Adam8bit(_)
-                | Optimizer::Adam4bit(_)
-                | Optimizer::Adafactor(_)
-                | Optimizer::Muon(_)
-        )
+    let muon = matches!(options.optimizer, Optimizer::Muon(_));
+    options.weights == WeightStorage::F32 && !jumps(&options.optimizer) && !muon
 }
 
 /// Returns kind, tensor and index of the first number that is finite but should be NaN, or the other way

@@ -1,7 +1,5 @@
 //! Exports a plan as a memory snapshot of one step, in the format of PyTorch's viewer.
 
-use std::ops::Range;
-
 use super::{Arena, Plan, Region, StorageId};
 use crate::memory::{Action, Dump, DumpBlock, DumpSegment, Label};
 
@@ -28,13 +26,9 @@ impl Plan {
                 dead[storage.last].push(i);
                 continue;
             }
-            for (region, part) in self.parts(i) {
-                segments[page(region.arena) as usize].live.push(DumpBlock {
-                    offset: region.offset,
-                    size: part.end - part.start,
-                    requested: part.end.min(storage.used_bytes) - part.start,
-                    label: self.label(i),
-                });
+            for (Region { arena, offset }, size, requested) in self.parts(i) {
+                let block = DumpBlock { offset, size, requested, label: self.label(i) };
+                segments[page(arena) as usize].live.push(block);
             }
         }
         let mut dump = Dump::new(segments);
@@ -46,10 +40,8 @@ impl Plan {
             let groups = [(Action::Alloc, &born[position]), (Action::Free, &dead[position])];
             for (action, list) in groups {
                 for &i in list {
-                    let used = self.program.storages[i].used_bytes;
-                    for (region, part) in self.parts(i) {
-                        let place = (page(region.arena), region.offset, part.end.min(used) - part.start);
-                        dump.event(action, place, self.label(i));
+                    for (Region { arena, offset }, _, requested) in self.parts(i) {
+                        dump.event(action, (page(arena), offset, requested), self.label(i));
                     }
                 }
             }
@@ -58,7 +50,7 @@ impl Plan {
     }
 
     /// The parts of a storage: one, unless it is larger than a buffer.
-    fn parts(&self, storage: usize) -> impl Iterator<Item = (Region, Range<u64>)> {
+    fn parts(&self, storage: usize) -> impl Iterator<Item = (Region, u64, u64)> {
         self.layout.parts(&self.program, StorageId(storage as u32))
     }
 

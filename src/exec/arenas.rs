@@ -1,7 +1,5 @@
 //! The buffers that hold a session's regions.
 
-use std::ops::Range;
-
 use super::ledger::{Ledger, Purpose};
 use super::transfer::Place;
 use crate::compile::{Footprint, Plan, Region, StorageId};
@@ -47,10 +45,9 @@ impl Arenas {
 
     /// Returns the places of the elements of a storage, without padding: one in each buffer.
     pub(super) fn elements(&self, plan: &Plan, storage: StorageId) -> Vec<Place<'_>> {
-        let used = plan.program.storages[storage.0 as usize].used_bytes;
-        let place = |(region, part): (Region, Range<u64>)| {
+        let place = |(region, _, bytes): (Region, u64, u64)| {
             let (buffer, offset) = self.at(region);
-            Place { buffer, offset, bytes: part.end.min(used) - part.start }
+            Place { buffer, offset, bytes }
         };
         plan.layout.parts(&plan.program, storage).map(place).collect()
     }

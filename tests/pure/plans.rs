@@ -239,9 +239,9 @@ fn parameters_larger_than_a_buffer_continue_in_the_next() {
         // Parts lie one after the other, and fill the buffers.
         let mut ends = vec![0; plan.layout.persistent.len()];
         for (i, _) in plan.program.storages.iter().enumerate().filter(|(_, storage)| storage.persistent) {
-            for (region, part) in parts_of(i) {
+            for (region, bytes, _) in parts_of(i) {
                 assert_eq!(region.offset, ends[region.arena.index as usize], "{optimizer}");
-                ends[region.arena.index as usize] += part.end - part.start;
+                ends[region.arena.index as usize] += bytes;
             }
             let end = plan.layout.locate(&plan.program, StorageId(i as u32), plan.program.storages[i].bytes);
             assert_eq!(end.offset, ends[end.arena.index as usize], "the end is that of the last part");

@@ -23,7 +23,7 @@ pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
 const QUARTERS: u64 = 4;
 
 /// Returns which operands of an operation have the samples of its result along their first dimension; `None` if samples
-/// depend on each other, but for what [`combines`] them.
+/// depend on each other, unless the operation [`combines`] its parts.
 fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
     let shape = |id: &ValueId| graph.value(*id).shape;
     let result = shape(node.outputs.first()?);
@@ -60,6 +60,7 @@ fn split_operands(graph: &Graph, node: &Node) -> Option<Vec<bool>> {
         Op::Gather { axis } | Op::ScatterAdd { axis, .. } if *axis > 0 => {
             Some(node.inputs.iter().map(equal).collect())
         }
+        // Along the first dimension operands are whole: parts of the result are cut out of them.
         Op::Concat { axis } => Some(vec![*axis > 0; count]),
         Op::Rotary { .. } | Op::Gates(_) | Op::CrossEntropy => Some(vec![true; count]),
         Op::Embedding => only(1),

@@ -1,7 +1,5 @@
 //! Memory layout: persistent storages get arenas of their own, and the rest is packed by lifetime.
 
-use std::ops::Range;
-
 use super::program::{Program, Storage, StorageId};
 use crate::error::Result;
 use crate::limits::{ALIGNMENT, Limits};
@@ -130,11 +128,13 @@ impl Layout {
         Region { arena, offset: start + offset - buffer * in_buffer }
     }
 
-    /// The locations of the parts of a storage, each in another buffer, with the byte range that is there.
-    pub fn parts(&self, program: &Program, storage: StorageId) -> impl Iterator<Item = (Region, Range<u64>)> {
-        let Storage { bytes, in_buffer, .. } = program.storages[storage.0 as usize];
-        let starts = (0..bytes).step_by(in_buffer as usize);
-        starts.map(move |start| (self.locate(program, storage, start), start..(start + in_buffer).min(bytes)))
+    /// The parts of a storage, each in another buffer: its location, its bytes, and those of elements, without padding.
+    pub fn parts(&self, program: &Program, storage: StorageId) -> impl Iterator<Item = (Region, u64, u64)> {
+        let Storage { bytes, used_bytes, in_buffer, .. } = program.storages[storage.0 as usize];
+        (0..bytes).step_by(in_buffer as usize).map(move |start| {
+            let len = |all: u64| (start + in_buffer).min(all) - start;
+            (self.locate(program, storage, start), len(bytes), len(used_bytes))
+        })
     }
 
     /// Bytes of all persistent arenas.
