@@ -56,13 +56,13 @@ impl DType {
     }
 
     /// Whether elements are 16-bit floats, stored as pairs in 32-bit words. Only casts, views, copies,
-    /// element-wise chains, matrix products, images of convolutions, embeddings and updates take them.
+    /// element-wise chains, matrix products, sums of squares, images of convolutions, embeddings and updates take them.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::F16 | Self::BF16)
     }
 
-    /// Whether elements are codes of 4 or 8 bits, in blocks with scales. Only casts, views and the second operand of matrix
-    /// products take them.
+    /// Whether elements are codes of 4 or 8 bits, in blocks with scales. Only casts, views, sums of squares and the second
+    /// operand of matrix products take them.
     pub const fn is_quantised(self) -> bool {
         self.block_words().is_some()
     }

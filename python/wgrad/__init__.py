@@ -127,7 +127,7 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH
     - ``card``: the card that times are modelled on: rtx3060, h200, h100, a100, rtx4090, rx7900xtx, arc-b580, m2-max or
       steam-deck
-    - ``lora``: adapters in place of the model, such as ``"r=16,alpha=32"``; ``freeze``: patterns of parameters that are not
+    - ``lora``: adapters in place of the model, such as ``"r=16,alpha=32"`` or ``"r=16,dora=true"``; ``freeze``: patterns of parameters that are not
       trained; ``frozen_weights``: their storage, int8, int4 or nf4 as well
     - ``ranks``: devices that share the batch; ``shard``: none, optimizer or parameters
     - ``accumulate``: parts of the batch; ``rebuild``, ``fuse``, ``bit_masks``, ``clip_norm``, ``loss_scale``

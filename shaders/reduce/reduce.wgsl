@@ -1,5 +1,6 @@
 // reduce: y[part, o] = scale · Σ x, Σ x² or max x over an outer and an inner dimension, or over a part of them
-// x [any]; o counts the kept positions of shape keep -> y [parts, outputs]
+// x [any], of frozen weights in codes with INT8, INT4 or NF4, in 16 bits with HELD_F16 or HELD_BF16; o counts the kept positions of
+// shape keep -> y [parts, outputs]
 // The longer job is cut into parts: the outer dimension, or the inner one where the outer has length 1.
 // A part keeps far below 65,535 turns of its loops: lavapipe ends a thread's loops there without a word.
 // grid: one thread per output and part, folded; with WORKGROUP 16 threads, which combine what they reduced
@@ -30,15 +31,27 @@ struct Params {
     scale: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> x: array<f32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+#if INT8 || INT4 || NF4
+#import common/codes
+@group(0) @binding(1) var<storage, read_write> x: array<u32>;
+
+fn x_at(i: u32) -> f32 {
+    return one_of_codes(i, x[codes_at(i / 4u)], x[scales_at(i / 4u)]);
+}
+#else
+#import common/elem
+#import common/held
+
+fn x_at(i: u32) -> f32 { return held_at(i); }
+#endif
 
 fn combine(sum: f32, v: f32) -> f32 {
     return select(sum + v, or_nan1(sum, or_nan1(v, max(sum, v))), MODE == 1u);
 }
 
 fn take(i: u32) -> f32 {
-    let v = x[i];
+    let v = x_at(i);
     return select(v, v * v, MODE == 2u);
 }
 
@@ -51,7 +64,7 @@ fn reduced(base: u32, first: u32, end: u32) -> f32 {
     let inner_end = select(p.inner, end, cut_inner);
     // A maximum starts from an element: nothing is below -inf.
     let own = base + outer_first * p.outer_stride + inner_first * p.inner_stride;
-    let start = select(0.0, x[own], MODE == 1u);
+    let start = select(0.0, x_at(own), MODE == 1u);
     // In blocks of at most 256 elements, and those by 64 lines: one long sum would lose the digits of its terms.
     var total = start;
     var lines = start;

@@ -225,10 +225,15 @@ fn binary(maker: &mut Maker) {
 
 fn quotient(maker: &mut Maker) {
     let (x, y) = (maker.matrix(), maker.matrix());
-    let z = match maker.dice.below(3) {
+    let z = match maker.dice.below(4) {
         0 => x.div(&y.abs().offset(0.5)),
         // Where the ReLU is 0, the denominator is the offset.
         1 => x.div(&y.relu().offset(0.05)).tanh(),
+        // Frozen, the weight may be in 16 and fewer bits.
+        2 => {
+            let weight = maker.weight([x.dim(1), 128], 1);
+            x.div(&weight.reduce_keep(Reduction::SumSquares, &[1]).reshape([x.dim(1)]).sqrt())
+        }
         _ => x.div(&y.reduce_keep(Reduction::SumSquares, &[1]).offset(1.0)),
     };
     maker.keep(z);

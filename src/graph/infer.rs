@@ -76,7 +76,10 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             Ok(vec![(both, F32)])
         }
         Op::Reduce { axes, .. } => {
-            all_float(inputs)?;
+            // Other types that it does not read are refused above.
+            if inputs[0].1 == U32 || !op.widens(0) {
+                all_float(inputs)?;
+            }
             let x = shape(0);
             let mut y = x;
             for axis in 0..MAX_RANK {

@@ -11,7 +11,8 @@ use crate::dtype::FrozenStorage;
 use crate::error::{Error, Result, TraceError};
 
 /// Low-rank adapters of linear layers (LoRA, Hu et al. 2021): `y = W x + b` becomes `y = W x + b + (alpha / rank) B A x`
-/// with `A [rank, in]` and `B [out, rank]`; `W` and `b` stay as they are.
+/// with `A [rank, in]` and `B [out, rank]`; `W` and `b` stay as they are. With [`dora`](Self::dora), also the lengths of the rows of
+/// what `x` is multiplied with are trained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraConfig {
     /// Rows of `A` and columns of `B`, at least 1.
@@ -20,6 +21,10 @@ pub struct LoraConfig {
     pub alpha: f32,
     /// Probability that an element of the input of `A` becomes 0 in training.
     pub dropout: f64,
+    /// Train length and direction of each row apart (DoRA, Liu et al. 2024): with `V = W + (alpha / rank) B A`, row `i` of the
+    /// weight is `(‖W_i‖ + d_i) V_i / ‖V_i‖`, where `d [out]` is trained as well, and `‖V_i‖` is a constant in the backward
+    /// pass. Weight decay draws `d` to 0, the lengths to those of `W`.
+    pub dora: bool,
     /// Paths of the layers, or what they end in after a dot, as `target_modules` of PEFT: `q_proj` is
     /// `model.layers.0.self_attn.q_proj` and those of all other layers. `*` stands for any characters, alone for all linear
     /// layers.
@@ -31,7 +36,7 @@ pub struct LoraConfig {
 impl Default for LoraConfig {
     /// PEFT's rank of 8 and alpha of 8, without dropout, for all linear layers.
     fn default() -> Self {
-        Self { rank: 8, alpha: 8.0, dropout: 0.0, targets: vec!["*".to_owned()], base: None }
+        Self { rank: 8, alpha: 8.0, dropout: 0.0, dora: false, targets: vec!["*".to_owned()], base: None }
     }
 }
 
@@ -76,8 +81,9 @@ impl LoraConfig {
 impl fmt::Display for LoraConfig {
     /// Formats as `LoRA r = 16, alpha = 32, dropout 0.05 on q_proj, v_proj`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rank, alpha, dropout, ref targets, .. } = *self;
-        write!(f, "LoRA r = {rank}, alpha = {alpha}")?;
+        let Self { rank, alpha, dropout, dora, ref targets, .. } = *self;
+        let kind = if dora { "DoRA" } else { "LoRA" };
+        write!(f, "{kind} r = {rank}, alpha = {alpha}")?;
         if dropout > 0.0 {
             write!(f, ", dropout {dropout}")?;
         }
@@ -91,15 +97,15 @@ impl fmt::Display for LoraConfig {
 impl FromStr for LoraConfig {
     type Err = Error;
 
-    /// Reads `r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05`, each part of which may be absent: then `r` is 8, `alpha` is
-    /// `r`, and all linear layers are adapted, without dropout. `all-linear` is `*`.
+    /// Reads `r=16,alpha=32,targets=q_proj+v_proj,dropout=0.05,dora=true`, each part of which may be absent: then `r` is 8,
+    /// `alpha` is `r`, and all linear layers are adapted, without dropout and DoRA. `all-linear` is `*`.
     fn from_str(text: &str) -> Result<Self> {
         let wrong = |message: String| Error::setting("lora", format!("`{text}`: {message}"));
         let mut config = Self::default();
         let mut alpha = None;
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| {
-                wrong(format!("`{part}` is not NAME=VALUE; names are r, alpha, targets and dropout"))
+                wrong(format!("`{part}` is not NAME=VALUE; names are r, alpha, targets, dropout and dora"))
             })?;
             let number =
                 |value: &str| value.parse().map_err(|_| wrong(format!("{name}={value} is no number")));
@@ -110,9 +116,17 @@ impl FromStr for LoraConfig {
                 }
                 "alpha" => alpha = Some(number(value)? as f32),
                 "dropout" => config.dropout = number(value)?,
+                "dora" => {
+                    let flag = value.parse().map_err(|_| wrong(format!("dora={value} is not true or false")));
+                    config.dora = flag?;
+                }
                 "targets" if value == "all-linear" => config.targets = vec!["*".to_owned()],
                 "targets" => config.targets = value.split('+').map(str::to_owned).collect(),
-                _ => return Err(wrong(format!("no option `{name}`; known: r, alpha, targets, dropout"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "no option `{name}`; known: r, alpha, targets, dropout, dora"
+                    )));
+                }
             }
         }
         config.alpha = alpha.unwrap_or(config.rank as f32);
@@ -125,13 +139,13 @@ fn is_target(target: &str, path: &str) -> bool {
     matches(target, path) || matches(&format!("*.{target}"), path)
 }
 
-/// A matrix of a [`Lora`](crate::nn::Lora).
+/// What a parameter of a [`Lora`](crate::nn::Lora) belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Adapter {
     /// How it was configured.
     pub config: Arc<LoraConfig>,
-    /// The parameter that it adapts, if it is one of a layer of this crate.
-    pub base: Option<String>,
+    /// The matrix that it adapts.
+    pub base: String,
     /// Whether that is `[in, out]`.
     pub input_first: bool,
 }
@@ -205,6 +219,13 @@ impl Params {
         Ok(())
     }
 
+    /// Records a mistake in a layer with adapters, which is reported when a step is traced.
+    #[track_caller]
+    pub(crate) fn complain(&self, message: String) {
+        let at = Location::caller();
+        self.lock().errors.push(TraceError { message, file: at.file(), line: at.line() });
+    }
+
     /// Returns the config of the adapter that [`Params::adapt`] asks for in the linear layer at this path.
     pub(crate) fn adapter(&self) -> Option<Arc<LoraConfig>> {
         let mut registry = self.lock();
@@ -239,8 +260,11 @@ mod tests {
         let all = LoraConfig { rank: 16, alpha: 16.0, ..LoraConfig::default() };
         assert_eq!(read("r=16,targets=all-linear").unwrap(), all);
         let targets = ["q_proj", "v_proj"].map(str::to_owned).to_vec();
-        let two = LoraConfig { rank: 4, alpha: 32.0, dropout: 0.05, targets, base: None };
+        let two = LoraConfig { rank: 4, alpha: 32.0, dropout: 0.05, dora: false, targets, base: None };
         assert_eq!(read("r=4,alpha=32,dropout=0.05,targets=q_proj+v_proj").unwrap(), two);
+        let lengths = LoraConfig { dora: true, ..LoraConfig::default() };
+        assert_eq!(read("dora=true").unwrap(), lengths);
+        assert!(lengths.to_string().starts_with("DoRA r = 8"));
         for (text, part) in [
             ("16", "`16` is not NAME=VALUE"),
             ("r=x", "r=x is no whole number"),
@@ -248,6 +272,7 @@ mod tests {
             ("rank=3", "known: r, alpha"),
             ("r=0", "rank 0"),
             ("dropout=1", "dropout 1"),
+            ("dora=1", "dora=1 is not true or false"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

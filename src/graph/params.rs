@@ -168,7 +168,7 @@ impl Param {
         }
     }
 
-    /// Returns what it adapts, if it is a matrix of a [`Lora`](crate::nn::Lora).
+    /// Returns what it adapts, if it is one of a [`Lora`](crate::nn::Lora).
     pub(crate) fn adapter(&self) -> Option<&Adapter> {
         match &self.0.kind {
             Kind::Adapter(adapter) => Some(adapter),
@@ -284,7 +284,7 @@ pub(super) struct Registry {
     identity: Arc<()>,
     seed: u64,
     pub(super) list: Vec<Param>,
-    errors: Vec<TraceError>,
+    pub(super) errors: Vec<TraceError>,
     pub(super) lora: Option<Adapted>,
 }
 
@@ -318,10 +318,16 @@ impl Params {
         self.register(name, shape.into(), init, Kind::Table)
     }
 
-    /// Registers `weight`, a matrix of an adapter.
+    /// Registers a parameter of an adapter.
     #[track_caller]
-    pub(crate) fn add_adapter(&self, shape: [usize; 2], init: Init, adapter: Adapter) -> Param {
-        self.register("weight", shape.into(), init, Kind::Adapter(adapter))
+    pub(crate) fn add_adapter(
+        &self,
+        name: &str,
+        shape: impl Into<Shape>,
+        init: Init,
+        adapter: Adapter,
+    ) -> Param {
+        self.register(name, shape.into(), init, Kind::Adapter(adapter))
     }
 
     /// Registers a buffer in PyTorch's sense: it lives with the parameters but has no gradient, such as

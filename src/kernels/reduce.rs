@@ -4,12 +4,14 @@ use super::elementwise::{fused, six};
 use super::grid::per_thread;
 use super::kernel::Variants;
 use super::split::threads_fill;
-use super::{Kernel, Launch, Lowered, Operand, Site};
+use super::{Kernel, Launch, Lowered, Operand, Site, matmul};
+use crate::dtype::DType;
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
 
 const MODES: Variants = &[&[("MODE", 0.0)], &[("MODE", 1.0)], &[("MODE", 2.0)]];
+const SQUARES: Variants = &[&[("MODE", 2.0)]];
 static REDUCE: Kernel = Kernel::new("reduce", "reduce/reduce", &["STRIDED"], &[1, 2], 32, MODES);
 /// On GPUs few outputs are reduced by workgroups: [`OUTPUTS`] of them by 16 threads each.
 const GROUP: u32 = 128;
@@ -22,7 +24,21 @@ static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC
 static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[], &[1, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    vec![REDUCE.clone(), REDUCE.in_workgroups(GROUP), SUM_PARTS.clone(), SUM_PARTS_EACH.clone()]
+    let forms = [REDUCE.clone(), REDUCE.in_workgroups(GROUP)];
+    let types = matmul::SECOND.map(|dtype| forms.each_ref().map(|kernel| reading(kernel, dtype)));
+    [types.as_flattened(), &[SUM_PARTS.clone(), SUM_PARTS_EACH.clone()]].concat()
+}
+
+/// Returns the kernel for an operand of this element type. Other types than `f32` are for sums of squares.
+fn reading(kernel: &Kernel, dtype: DType) -> Kernel {
+    let narrow = match dtype {
+        DType::F32 => return kernel.clone(),
+        DType::Int8 => kernel.with("INT8").suffixed("int8"),
+        DType::Int4 => kernel.with("INT4").suffixed("int4"),
+        DType::Nf4 => kernel.with("NF4").suffixed("nf4"),
+        half => kernel.holding(half),
+    };
+    Kernel { variants: SQUARES, ..narrow }
 }
 
 /// A dimension: its length and its stride, in elements.
@@ -163,7 +179,9 @@ impl Passes<'_> {
             true => (REDUCE.in_workgroups(GROUP), jobs.div_ceil(OUTPUTS) * u64::from(GROUP)),
             false => (REDUCE.clone(), jobs),
         };
-        let mut launch = per_thread(self.site, &kernel, threads, vec![from, target], &params);
+        let dtype = if from == Operand::Input(0) { self.site.inputs[0].1 } else { DType::F32 };
+        let memory = vec![from, target];
+        let mut launch = per_thread(self.site, &reading(&kernel, dtype), threads, memory, &params);
         launch.constants = vec![("MODE", mode(self.kind))];
         self.lowered.launches.push(launch);
         if parts > 1 {

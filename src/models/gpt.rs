@@ -206,11 +206,13 @@ impl Module for Conv1D {
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
         trace.layer(&self.path, || {
-            let y = x.matmul(&trace.param(&self.weight)).add(&trace.param(&self.bias));
-            match &self.lora {
-                Some(lora) => lora.add(&y, x),
-                None => y,
-            }
+            let weight = trace.param(&self.weight);
+            let product = x.matmul(&weight);
+            let product = match &self.lora {
+                Some(lora) => lora.adapt(&product, x, &weight),
+                None => product,
+            };
+            product.add(&trace.param(&self.bias))
         })
     }
 }

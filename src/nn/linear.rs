@@ -57,14 +57,15 @@ impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Tensor {
         let trace = x.trace().clone();
         trace.layer(&self.path, || {
-            let product = x.matmul_transposed(&trace.param(&self.weight), false, true);
-            let y = match &self.bias {
-                Some(bias) => product.add(&trace.param(bias)),
+            let weight = trace.param(&self.weight);
+            let product = x.matmul_transposed(&weight, false, true);
+            let product = match &self.lora {
+                Some(lora) => lora.adapt(&product, x, &weight),
                 None => product,
             };
-            match &self.lora {
-                Some(lora) => lora.add(&y, x),
-                None => y,
+            match &self.bias {
+                Some(bias) => product.add(&trace.param(bias)),
+                None => product,
             }
         })
     }

@@ -122,6 +122,7 @@ fn adapters(lora: &LoraConfig) -> Json {
         ("r", Json::from(lora.rank)),
         ("alpha", f64::from(lora.alpha).into()),
         ("dropout", lora.dropout.into()),
+        ("dora", lora.dora.into()),
         ("targets", Json::list(lora.targets.iter().map(String::as_str))),
     ])
 }

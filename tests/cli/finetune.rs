@@ -146,7 +146,8 @@ fn a_killed_run_of_adapters_resumes_to_the_same_bits() {
         let (folder, name) = (folder("finetune-killed"), &device.adapter().name);
         let of = |out: &str| {
             let mut arguments = finetune(&folder, "text.txt", out, name);
-            let more = "--lora r=4,dropout=0.1 --frozen-weights nf4 --epochs 3 --save-every 4 --length 2";
+            let more =
+                "--lora r=4,dropout=0.1,dora=true --frozen-weights nf4 --epochs 3 --save-every 4 --length 2";
             arguments.extend(more.split(' ').map(str::to_owned));
             arguments
         };

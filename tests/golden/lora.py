@@ -5,12 +5,13 @@
     venv/bin/python tests/golden/lora.py
 
 lora/NAME/: adapters with random matrices, rank 4 and alpha 6, as `save_pretrained` writes them: over llama/llama, for q_proj,
-v_proj and down_proj, and over gpt2_model.safetensors, for c_attn, whose weight is [in, out].
+v_proj and down_proj, and over gpt2_model.safetensors, for c_attn, whose weight is [in, out]. lora/NAME-dora/: the same with DoRA, whose
+lengths of rows are 0.5 to 1.5 times those of the base.
 
 lora/NAME.safetensors: computed in float64 and rounded once.
     ids, labels i32 [2,17]; logits [2,17,classes]
     losses [6]: the mean cross-entropy before each of 5 steps of SGD with learning rate 0.1 on the adapters, and after them
-    grad/P: its gradient in each matrix of the first block, P as in the folder without `base_model.model.`
+    grad/P: its gradient in each parameter of the first block, P as in the folder without `base_model.model.`
 
     venv/bin/python tests/golden/lora.py --check NAME FOLDER [MERGED]
 
@@ -37,6 +38,7 @@ CLASSES = {"llama": 53, "gpt2": 61}
 
 
 def base(name):
+    name = name.removesuffix("-dora")
     if name == "llama":
         kind = transformers.AutoModelForCausalLM
         return kind.from_pretrained(HERE / "llama/llama", attn_implementation="eager", dtype=torch.float64).eval()
@@ -47,18 +49,23 @@ def base(name):
 
 
 def write(name, generator):
+    network, dora = name.removesuffix("-dora"), name.endswith("-dora")
     config = LoraConfig(
         r=4,
         lora_alpha=6,
-        target_modules=TARGETS[name],
-        fan_in_fan_out=name == "gpt2",
+        target_modules=TARGETS[network],
+        fan_in_fan_out=network == "gpt2",
+        use_dora=dora,
         task_type="CAUSAL_LM",
     )
     model = get_peft_model(base(name), config, autocast_adapter_dtype=False).eval()
     adapters = {n: p for n, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
-        for parameter in adapters.values():
-            parameter.copy_((0.2 * torch.randn(parameter.shape, generator=generator)).float())
+        for full, parameter in adapters.items():
+            if "magnitude" in full:
+                parameter.mul_(0.5 + torch.rand(parameter.shape, generator=generator)).copy_(parameter.float())
+            else:
+                parameter.copy_((0.2 * torch.randn(parameter.shape, generator=generator)).float())
     folder = HERE / "lora" / name
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
@@ -67,13 +74,13 @@ def write(name, generator):
     (folder / "adapter_config.json").write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n")
     stored = {n: t.float().contiguous() for n, t in load_file(folder / "adapter_model.safetensors").items()}
     save_file(stored, folder / "adapter_model.safetensors", {"format": "pt"})
-    ids = torch.randint(0, CLASSES[name], (2, 17), generator=generator)
-    labels = torch.randint(0, CLASSES[name], (2, 17), generator=generator)
+    ids, labels = (torch.randint(0, CLASSES[network], (2, 17), generator=generator) for _ in range(2))
     logits, loss = loss_of(model, ids, labels)
     loss.backward()
     values = {"ids": ids, "labels": labels, "logits": logits.detach()}
     for full, parameter in adapters.items():
         short = full.removeprefix("base_model.model.").replace(".default.", ".")
+        short = short.removesuffix(".weight") if "magnitude" in short else short
         if ".0." in short:
             values[f"grad/{short}"] = parameter.grad.clone()
     values["losses"] = losses_of(model, adapters.values(), ids, labels)
@@ -108,6 +115,7 @@ if __name__ == "__main__":
     if arguments.check:
         check(*arguments.check[:2], arguments.check[2] if len(arguments.check) > 2 else None)
     else:
-        generator = torch.Generator().manual_seed(2021)
-        for name in TARGETS:
-            write(name, generator)
+        for kind, seed in ("", 2021), ("-dora", 2024):
+            generator = torch.Generator().manual_seed(seed)
+            for name in TARGETS:
+                write(name + kind, generator)

@@ -1,10 +1,14 @@
 //! Sums, means, maxima and sums of squares over any axes of any length.
 
-use wgrad::graph::{Reduction, Tensor};
+use wgrad::compile::Forward;
+use wgrad::dtype::FrozenStorage;
+use wgrad::exec::{ProgramId, Session};
+use wgrad::graph::{Init, Param, ParamGroup, Params, Reduction, Tensor};
+use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
 use super::{Batch, everywhere, is_gpu, unchecked};
-use crate::support::close::{EXACT, Near, ulps};
+use crate::support::close::{EXACT, Near, assert_close, ulps};
 use crate::support::compare::{compare, kernels};
 use crate::support::noise;
 
@@ -52,6 +56,49 @@ fn reductions_match_the_twin_for_every_set_of_six_axes() {
                 batch.expect(&format!("max {axes:?}"), &x.max(&axes), EXACT);
             }
         });
+    });
+}
+
+/// Frozen weights of 16, 8 and 4 bits are read as they are stored: no widened copy is made.
+#[test]
+fn sums_of_squares_of_frozen_weights_match_the_twin() {
+    everywhere(|device, limits| {
+        for storage in FrozenStorage::ALL {
+            let params = Params::new(0);
+            let mut list = Vec::new();
+            for (i, [rows, columns]) in [[37, 29], [130, 36], [16, 1000], [300, 64]].into_iter().enumerate() {
+                let mut data = noise(i as u64, rows * columns, -2.0, 2.0);
+                data[7] = if i == 3 { f32::NAN } else { 30.0 };
+                list.push(params.add(&format!("w{i}"), [rows, columns], Init::Data(data.into())));
+            }
+            let group = ParamGroup { frozen: true, storage: Some(storage), ..ParamGroup::default() };
+            params.set_group("*", group).expect("there are some");
+            let forward = Forward::trace(&params, "sum", |trace| {
+                let of = |(i, param): (usize, &Param), axis: usize| {
+                    let squares = trace.param(param).reduce_keep(Reduction::SumSquares, &[axis]);
+                    trace.output(&format!("{i} over {axis}"), &squares);
+                    squares.sum(&[])
+                };
+                let sums = (0..list.len()).flat_map(|i| [0, 1].map(|axis| of((i, &list[i]), axis)));
+                sums.reduce(|sum, next| sum.add(&next)).expect("some")
+            });
+            let plan = forward.expect("valid").plan(limits).expect("it fits");
+            let names = kernels(&plan);
+            assert!(
+                !names.iter().any(|name| name.contains("decode") || name.contains("unpack")),
+                "{names:?}"
+            );
+            let mut session = Session::new(device, &plan).expect("it opens");
+            let mut twin = Twin::new(plan.graph());
+            session.step().expect("it runs");
+            twin.run().expect("the twin runs");
+            for name in (0..list.len()).flat_map(|i| [0, 1].map(|axis| format!("{i} over {axis}"))) {
+                let found: Vec<f32> = session.output(ProgramId(0), &name).expect("an output");
+                let expected = twin.output(&name).expect("an output");
+                assert_eq!(found.iter().any(|x| x.is_nan()), name.starts_with('3'), "{storage:?}: {name}");
+                assert_close(&format!("{storage:?}: {name}"), &found, expected, Near { rel: 2e-6, abs: 0.0 });
+            }
+        }
     });
 }
 

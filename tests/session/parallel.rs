@@ -204,7 +204,8 @@ fn sharded_frozen_parameters_have_the_bits_of_one() {
     let options = PlanOptions { accumulate: 4, clip: Clip::Norm(1.0), ..options() };
     let half = PlanOptions { precision: Precision::Bf16, recompute: Recompute::Every(1), ..options };
     for (case, storage) in FrozenStorage::ALL.into_iter().enumerate() {
-        let name = format!("lora {}", storage.name());
+        let kind = if case % 2 == 0 { "lora" } else { "dora" };
+        let name = format!("{kind} {}", storage.name());
         let (options, ranks) = if storage == FrozenStorage::Nf4 { (&half, 4) } else { (&options, 2) };
         let way = Parallel { shard: Shard::Parameters, ..parallel(0, ranks) };
         on_one(case, |device| {

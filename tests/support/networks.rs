@@ -20,13 +20,15 @@ const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
 /// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet`, `gpt`, or with a format such as `lora nf4` of
-/// adapters of `gpt`, whose own weights are stored so.
+/// adapters of `gpt`, whose own weights are stored so; `dora nf4` trains lengths of rows, too.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
-    let base = name.strip_prefix("lora ");
+    let dora = name.starts_with("dora ");
+    let base = name.strip_prefix(if dora { "dora " } else { "lora " });
     if let Some(base) = base {
         let base = Some(FrozenStorage::named(base).expect("a format"));
-        params.adapt(&LoraConfig { rank: 4, dropout: 0.1, base, ..LoraConfig::default() }).expect("valid");
+        let lora = LoraConfig { rank: 4, dropout: 0.1, dora, base, ..LoraConfig::default() };
+        params.adapt(&lora).expect("valid");
     }
     if name == "gpt" || base.is_some() {
         let gpt = Gpt::new(&params, &GPT).expect("valid");

@@ -12,12 +12,13 @@ use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::device::Device;
 use wgrad::dtype::FrozenStorage;
 use wgrad::exec::{ProgramId, SaveOptions, Session};
-use wgrad::graph::{LoraConfig, Param, Params};
+use wgrad::graph::{Init, LoraConfig, Param, Params};
 use wgrad::limits::Limits;
 use wgrad::models::{Gpt, GptConfig, Model, ModelOptions, Sequence};
+use wgrad::nn::Lora;
 use wgrad::optim::Sgd;
 
-const NAMES: [&str; 2] = ["llama", "gpt2"];
+const NAMES: [&str; 4] = ["llama", "gpt2", "llama-dora", "gpt2-dora"];
 
 /// A model with the adapters of a golden folder, or without any.
 struct Adapted {
@@ -34,9 +35,10 @@ enum Network {
 }
 
 fn config(name: &str) -> LoraConfig {
-    let targets: &[&str] = if name == "llama" { &["q_proj", "v_proj", "down_proj"] } else { &["c_attn"] };
+    let llama = name.starts_with("llama");
+    let targets: &[&str] = if llama { &["q_proj", "v_proj", "down_proj"] } else { &["c_attn"] };
     let targets = targets.iter().map(|&target| target.to_owned()).collect();
-    LoraConfig { rank: 4, alpha: 6.0, targets, ..LoraConfig::default() }
+    LoraConfig { rank: 4, alpha: 6.0, dora: name.ends_with("-dora"), targets, ..LoraConfig::default() }
 }
 
 impl Adapted {
@@ -46,7 +48,7 @@ impl Adapted {
             params.adapt(lora).expect("valid");
         }
         let golden = read(&format!("lora/{name}.safetensors"));
-        if name == "llama" {
+        if name.starts_with("llama") {
             let base = path("llama/llama");
             let options = ModelOptions { seq: Some(17), ..ModelOptions::default() };
             let model = Model::open(params.clone(), &base, &options).expect("a folder");
@@ -156,12 +158,14 @@ fn gradients_and_losses_of_adapters_match_peft() {
             let mut gradients = 0;
             for (entry, (_, expected)) in &adapted.golden {
                 let Some(parameter) = entry.strip_prefix("grad/") else { continue };
-                let found = session.parameter(&format!("{parameter}.momentum_buffer")).expect("state");
+                let own = parameter.replace("lora_magnitude_vector", "lora_magnitude_change");
+                let found = session.parameter(&format!("{own}.momentum_buffer")).expect("state");
                 let what = format!("{name}: {entry}");
                 assert_close(&what, &found, &wide(expected), Near { rel: 1e-4, abs: 2e-5 });
                 gradients += 1;
             }
-            assert_eq!(gradients, if *name == "llama" { 6 } else { 2 }, "{name}");
+            let layers = if name.starts_with("llama") { 3 } else { 1 };
+            assert_eq!(gradients, layers * if name.ends_with("-dora") { 3 } else { 2 }, "{name}");
             let moving = Sgd { lr: 0.1, ..Sgd::default() };
             let mut session = adapted.training(device, name, moving, &limits);
             let base = |session: &mut Session| {
@@ -188,6 +192,8 @@ fn adapters_are_read_swapped_written_and_merged() {
             let mut session = Session::new(device, &plan).expect("it opens");
             adapted.load(&mut session, &adapted.base);
             let without = adapted.logits(&mut session);
+            let read = LoraConfig::open(path("lora").join(name)).expect("a folder");
+            assert_eq!((read.rank, read.alpha, read.dora), (4, 6.0, name.ends_with("-dora")));
             let fresh = folder.join(format!("{name}-fresh"));
             session.save_adapter(&fresh).expect("saved");
             session.load_adapter(path("lora").join(name)).expect("adapters of the model");
@@ -217,7 +223,13 @@ fn adapters_are_read_swapped_written_and_merged() {
 #[test]
 fn frozen_weights_are_stored_in_16_bits_and_adapters_in_32() {
     on_each(devices(), |device| {
-        for (name, base) in [("llama", FrozenStorage::Bf16), ("gpt2", FrozenStorage::F16)] {
+        let bases = [
+            ("llama", FrozenStorage::Bf16),
+            ("gpt2", FrozenStorage::F16),
+            ("llama-dora", FrozenStorage::Bf16),
+            ("gpt2-dora", FrozenStorage::F16),
+        ];
+        for (name, base) in bases {
             let lora = LoraConfig { base: Some(base), ..config(name) };
             let adapted = Adapted::new(name, Some(&lora));
             let sgd = Sgd { lr: 0.1, ..Sgd::default() };
@@ -258,6 +270,9 @@ fn adapters_that_do_not_fit_are_errors() {
     ] {
         assert!(message(error.unwrap_err()).contains("no adapters"));
     }
+    let mut session = opened(&Adapted::new("llama", Some(&config("llama"))));
+    let said = message(session.load_adapter(path("lora/llama-dora")).unwrap_err());
+    assert!(said.contains("`use_dora` is true, the session's adapters have false"), "{said}");
     let other = LoraConfig { rank: 8, ..config("llama") };
     let mut session = opened(&Adapted::new("llama", Some(&other)));
     let said = message(session.load_adapter(path("lora/llama")).unwrap_err());
@@ -275,4 +290,9 @@ fn adapters_that_do_not_fit_are_errors() {
     let model = Model::over(params, "llama-tiny", &ModelOptions::default()).expect("known");
     let said = message(model.train_step(1).map(drop).unwrap_err());
     assert!(said.contains("`qkv`") && said.contains("q_proj, up_proj, v_proj"), "{said}");
+    let params = Params::new(0);
+    let weight = params.add("kernel", [4, 3, 1, 1], Init::Constant(1.0));
+    Lora::new(&params, &weight, &LoraConfig::default());
+    let said = message(TrainStep::trace(&params, |trace| trace.param(&weight).sum(&[])).unwrap_err());
+    assert!(said.contains("adapters of `kernel` [4, 3, 1, 1]: they adapt matrices"), "{said}");
 }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Op, ValueId};
 use crate::kernels;
 
-/// Lets products, and with `others` every operation that [widens](Op::widens) what it reads, read the 16-bit source
+/// Lets products and sums of squares, and with `others` every operation that [widens](Op::widens) what it reads, read the 16-bit source
 /// of widened copies, through views too. Copies without other readers are removed.
 pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
@@ -26,7 +26,7 @@ pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
                     of.insert(node.outputs[0], *packed);
                 }
             }
-            (op, _) if others || matches!(op, Op::MatMul { .. }) => {
+            (op, _) if others || matches!(op, Op::MatMul { .. } | Op::Reduce { .. }) => {
                 let own: Vec<usize> = (0..node.inputs.len()).filter(|i| op.widens(*i)).collect();
                 for i in own {
                     let Some(&packed) = of.get(&node.inputs[i]) else { continue };

@@ -22,8 +22,27 @@ const PREFIX: &str = "base_model.model.";
 /// What the path of an adapter's first matrix ends in, after the layer's.
 const FIRST: &str = ".lora_A.weight";
 
+/// What DoRA trains besides: here what is added to the lengths of the base's rows, in files of PEFT their sums.
+const CHANGE: &str = ".lora_magnitude_change";
+const LENGTHS: &str = ".lora_magnitude_vector";
+
+fn name_in_file(name: &str) -> String {
+    match name.strip_suffix(CHANGE) {
+        Some(layer) => format!("{PREFIX}{layer}{LENGTHS}"),
+        None => format!("{PREFIX}{name}"),
+    }
+}
+
+fn name_of_file(name: &str) -> Option<String> {
+    let name = name.strip_prefix(PREFIX).unwrap_or(name);
+    Some(match name.strip_suffix(LENGTHS) {
+        Some(layer) => format!("{layer}{CHANGE}"),
+        None => name.to_owned(),
+    })
+}
+
 impl LoraConfig {
-    /// Reads the rank, alpha, dropout and targets of a folder of PEFT: for [`Params::adapt`](crate::graph::Params::adapt),
+    /// Reads the rank, alpha, dropout, targets and whether it is DoRA of a folder of PEFT: for [`Params::adapt`](crate::graph::Params::adapt),
     /// before [`Session::load_adapter`] reads the matrices.
     ///
     /// # Errors
@@ -44,14 +63,16 @@ impl LoraConfig {
             _ => return Err(wrong("target_modules", "a list of names, or all-linear")),
         };
         let alpha = number("lora_alpha")? as f32;
-        Ok(Self { rank, alpha, dropout: number("lora_dropout")?, targets, base: None })
+        let dora = config["use_dora"].as_bool().unwrap_or(false);
+        Ok(Self { rank, alpha, dropout: number("lora_dropout")?, dora, targets, base: None })
     }
 }
 
 impl Session {
     /// Writes the adapters ([`Params::adapt`](crate::graph::Params::adapt)) as a folder of PEFT, `adapter_config.json` and
     /// `adapter_model.safetensors`, which `PeftModel.from_pretrained` reads over a base model with the same names. The folder
-    /// is made if it does not exist; each file is written whole or not at all, the tensors first.
+    /// is made if it does not exist; each file is written whole or not at all, the tensors first. For DoRA the adapted weights are
+    /// read from the device, layer by layer.
     ///
     /// # Errors
     /// [`Error::Weights`] if it cannot be written; [`Error::Setting`] without adapters, or with adapters of several configs;
@@ -72,8 +93,8 @@ impl Session {
             notes: BTreeMap::new(),
             accept_non_finite: false,
             sharded: self.is_sharded(false),
-            prefix: PREFIX,
-            merged: None,
+            name_in_file,
+            adapters: Some(&adapters),
         };
         self.write_file(Destination::Path(&folder.join(TENSORS), &[]), &contents).await?;
         if self.state_plan.parallel.rank != 0 {
@@ -110,21 +131,39 @@ impl Session {
                 return Err(failed(&path, &message));
             }
         }
-        let name_of = |name: &str| Some(name.strip_prefix(PREFIX).unwrap_or(name).to_owned());
-        let tensors = folder.join(TENSORS);
-        self.load_file(Origin::Path(&tensors), &LoadOptions::default(), &name_of, Some(&adapters.names))
-            .await
-            .map(drop)
+        let (tensors, options) = (folder.join(TENSORS), LoadOptions::default());
+        let from = Origin::Path(&tensors);
+        self.load_file(from, &options, &name_of_file, Some(&adapters.names)).await?;
+        for (base, layer) in &adapters.of_base {
+            let Some(magnitude) = &layer.magnitude else { continue };
+            let lengths = layer.lengths(&self.parameter(base).await?);
+            let learnt = self.parameter(magnitude).await?;
+            let change: Vec<f32> =
+                learnt.iter().zip(lengths).map(|(learnt, length)| learnt - length).collect();
+            self.set_parameter(magnitude, &change).await?;
+        }
+        Ok(())
     }
 
-    /// Returns a parameter or optimizer state, with the adapters of `merged` added to a weight.
+    /// Returns a parameter or optimizer state as a file has it that is written with these adapters: a weight with its adapter
+    /// added, and lengths of rows in place of their changes.
     #[maybe_async]
-    pub(super) async fn merged(&mut self, name: &str, merged: Option<&Adapters>) -> Result<Vec<f32>> {
+    pub(super) async fn written(&mut self, name: &str, adapters: Option<&Adapters>) -> Result<Vec<f32>> {
         let mut data = self.parameter(name).await?;
-        if let Some(pair) = merged.and_then(|adapters| adapters.of_base.get(name)) {
-            let a = self.parameter(&pair.a).await?;
-            let b = self.parameter(&pair.b).await?;
-            merge(&mut data, &a, &b, pair);
+        let Some(adapters) = adapters else { return Ok(data) };
+        if let Some(layer) = adapters.of_base.get(name) {
+            let a = self.parameter(&layer.a).await?;
+            let b = self.parameter(&layer.b).await?;
+            let change = match &layer.magnitude {
+                Some(magnitude) => Some(self.parameter(magnitude).await?),
+                None => None,
+            };
+            layer.merge(&mut data, &a, &b, change.as_deref());
+        }
+        let changed = |layer: &Layer| layer.magnitude.as_deref() == Some(name);
+        if let Some((base, layer)) = adapters.of_base.iter().find(|(_, layer)| changed(layer)) {
+            let lengths = layer.lengths(&self.parameter(base).await?);
+            data.iter_mut().zip(lengths).for_each(|(change, length)| *change += length);
         }
         Ok(data)
     }
@@ -160,16 +199,17 @@ impl Session {
             }
             adapters.input_first |= adapter.input_first;
             adapters.names.insert(param.name().to_owned());
-            if let (Some(layer), Some(base)) = (param.name().strip_suffix(FIRST), &adapter.base) {
-                let pair = Pair {
+            if let Some(path) = param.name().strip_suffix(FIRST) {
+                let layer = Layer {
                     a: param.name().to_owned(),
-                    b: format!("{layer}.lora_B.weight"),
+                    b: format!("{path}.lora_B.weight"),
+                    magnitude: config.dora.then(|| format!("{path}{CHANGE}")),
                     rank: config.rank,
                     inputs: param.shape().last(),
                     scale: config.scale(),
                     input_first: adapter.input_first,
                 };
-                adapters.of_base.insert(base.clone(), pair);
+                adapters.of_base.insert(adapter.base.clone(), layer);
             }
         }
         match adapters.names.is_empty() {
@@ -183,16 +223,18 @@ impl Session {
 pub(super) struct Adapters {
     config: Option<LoraConfig>,
     input_first: bool,
-    /// Of all matrices.
+    /// Of all parameters.
     pub(super) names: BTreeSet<String>,
     /// By the weight that they adapt.
-    of_base: BTreeMap<String, Pair>,
+    of_base: BTreeMap<String, Layer>,
 }
 
-/// The matrices of one layer.
-struct Pair {
+/// The adapter of one layer.
+struct Layer {
     a: String,
     b: String,
+    /// The change of lengths, with DoRA.
+    magnitude: Option<String>,
     rank: usize,
     inputs: usize,
     scale: f32,
@@ -207,7 +249,7 @@ impl Adapters {
             ("peft_type", json!("LORA")),
             ("r", json!(config.rank)),
             ("lora_alpha", json!(f64::from(config.alpha))),
-            ("use_dora", json!(false)),
+            ("use_dora", json!(config.dora)),
             ("use_rslora", json!(false)),
         ]
     }
@@ -238,22 +280,51 @@ impl Adapters {
     }
 }
 
-/// Adds `scale B A` to a weight `[out, in]`, or its transpose to one `[in, out]`.
-fn merge(weight: &mut [f32], a: &[f32], b: &[f32], pair: &Pair) {
-    let Pair { rank, inputs, scale, input_first, .. } = *pair;
-    let outputs = weight.len() / inputs.max(1);
-    let mut sums = vec![0.0f64; inputs];
-    for output in 0..outputs {
-        sums.fill(0.0);
-        for r in 0..rank {
-            let factor = f64::from(b[output * rank + r]);
-            let row = &a[r * inputs..(r + 1) * inputs];
-            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * f64::from(*x));
+impl Layer {
+    /// Where element `input` of row `output` of a weight is.
+    fn at(&self, [output, input]: [usize; 2], outputs: usize) -> usize {
+        if self.input_first { input * outputs + output } else { output * self.inputs + input }
+    }
+
+    /// Adds `scale B A` to a weight `[out, in]`, or its transpose to one `[in, out]`, and gives its rows the lengths that they
+    /// had plus `change [out]`.
+    fn merge(&self, weight: &mut [f32], a: &[f32], b: &[f32], change: Option<&[f32]>) {
+        let Self { rank, inputs, scale, .. } = *self;
+        let outputs = weight.len() / inputs.max(1);
+        let lengths = change.map(|_| self.lengths(weight));
+        let mut row = vec![0.0f64; inputs];
+        for output in 0..outputs {
+            row.fill(0.0);
+            for r in 0..rank {
+                let factor = f64::from(b[output * rank + r]);
+                let first = &a[r * inputs..(r + 1) * inputs];
+                row.iter_mut().zip(first).for_each(|(sum, x)| *sum += factor * f64::from(*x));
+            }
+            for (input, sum) in row.iter_mut().enumerate() {
+                *sum = f64::from(weight[self.at([output, input], outputs)]) + f64::from(scale) * *sum;
+            }
+            let factor = match (change, &lengths) {
+                (Some(change), Some(lengths)) => {
+                    let squares: f64 = row.iter().map(|x| x * x).sum();
+                    let length = squares.max(f64::from(f32::MIN_POSITIVE)).sqrt();
+                    (f64::from(lengths[output]) + f64::from(change[output])) / length
+                }
+                _ => 1.0,
+            };
+            for (input, sum) in row.iter().enumerate() {
+                weight[self.at([output, input], outputs)] = (factor * sum) as f32;
+            }
         }
-        for (input, sum) in sums.iter().enumerate() {
-            let at = if input_first { input * outputs + output } else { output * inputs + input };
-            weight[at] = (f64::from(weight[at]) + f64::from(scale) * sum) as f32;
-        }
+    }
+
+    /// The lengths of the rows of a weight, `[out]`.
+    fn lengths(&self, weight: &[f32]) -> Vec<f32> {
+        let outputs = weight.len() / self.inputs.max(1);
+        let squares = |output| {
+            let row = (0..self.inputs).map(|input| f64::from(weight[self.at([output, input], outputs)]));
+            row.map(|x| x * x).sum::<f64>()
+        };
+        (0..outputs).map(|output| squares(output).sqrt() as f32).collect()
     }
 }
 
@@ -261,22 +332,40 @@ fn merge(weight: &mut [f32], a: &[f32], b: &[f32], pair: &Pair) {
 mod tests {
     use super::*;
 
+    const A: [f32; 6] = [1.0, 2.0, 3.0, 10.0, 20.0, 30.0];
+    const B: [f32; 4] = [1.0, 0.0, 0.0, 2.0];
+
+    fn layer(input_first: bool) -> Layer {
+        let names = || String::new();
+        Layer { a: names(), b: names(), magnitude: None, rank: 2, inputs: 3, scale: 0.5, input_first }
+    }
+
     #[test]
     fn merging_adds_the_product_either_way_around() {
-        let pair = |input_first| Pair {
-            a: String::new(),
-            b: String::new(),
-            rank: 2,
-            inputs: 3,
-            scale: 0.5,
-            input_first,
-        };
-        let (a, b) = ([1.0, 2.0, 3.0, 10.0, 20.0, 30.0], [1.0, 0.0, 0.0, 2.0]);
         let mut weight = [100.0; 6];
-        merge(&mut weight, &a, &b, &pair(false));
+        layer(false).merge(&mut weight, &A, &B, None);
         assert_eq!(weight, [100.5, 101.0, 101.5, 110.0, 120.0, 130.0]);
         let mut weight = [100.0; 6];
-        merge(&mut weight, &a, &b, &pair(true));
+        layer(true).merge(&mut weight, &A, &B, None);
         assert_eq!(weight, [100.5, 110.0, 101.0, 120.0, 101.5, 130.0]);
+    }
+
+    /// Rows of length 3 and 6 get length 4 and 3; a row of zeros stays one.
+    #[test]
+    fn merging_gives_rows_their_lengths() {
+        let weight = [1.0, 2.0, 2.0, 4.0, -4.0, 2.0];
+        assert_eq!(layer(false).lengths(&weight), [3.0, 6.0]);
+        let transposed = [1.0, 4.0, 2.0, -4.0, 2.0, 2.0];
+        assert_eq!(layer(true).lengths(&transposed), [3.0, 6.0]);
+        for (input_first, mut weight) in [(false, weight), (true, transposed)] {
+            let layer = layer(input_first);
+            layer.merge(&mut weight, &A, &B, Some(&[1.0, -3.0]));
+            let found = layer.lengths(&weight);
+            assert!((found[0] - 4.0).abs() < 1e-6 && (found[1] - 3.0).abs() < 1e-6, "{found:?}");
+            assert!((weight[0] / weight[if input_first { 2 } else { 1 }] - 1.5 / 3.0).abs() < 1e-6);
+        }
+        let mut zeros = [0.0; 6];
+        layer(false).merge(&mut zeros, &A, &[0.0; 4], Some(&[0.0; 2]));
+        assert_eq!(zeros, [0.0; 6]);
     }
 }

@@ -80,8 +80,8 @@ pub struct SaveOptions {
     /// Element type of the parameters in the file: `F32`, which `None` is, too, `F16` or `BF16`, rounded to nearest, ties to
     /// even. Buffers and optimizer state stay `f32`.
     pub dtype: Option<DType>,
-    /// Write `W + (alpha / rank) B A` in place of each weight `W` with an adapter ([`Params::adapt`](crate::graph::Params::adapt)),
-    /// and no adapters: a file of the base model, for programs that know none. It has no optimizer state.
+    /// Write `W + (alpha / rank) B A`, with DoRA's lengths of rows, in place of each weight `W` with an adapter
+    /// ([`Params::adapt`](crate::graph::Params::adapt)), and no adapters: a file of the base model, for programs that know none. It has no optimizer state.
     pub merged: bool,
     /// Leave out frozen parameters, such as a language model under its adapters: a session that loads the file keeps its
     /// own, which it has from a file of the model.
@@ -104,10 +104,10 @@ struct Contents<'a> {
     accept_non_finite: bool,
     /// Whether ranks have shares of the tensors.
     sharded: bool,
-    /// What the tensors' names begin with in the file.
-    prefix: &'static str,
-    /// The adapters that are added to the weights that they adapt.
-    merged: Option<&'a Adapters>,
+    /// The name that a tensor has in the file.
+    name_in_file: fn(&str) -> String,
+    /// The adapters that are added to the weights that they adapt, or written as PEFT's.
+    adapters: Option<&'a Adapters>,
 }
 
 impl Session {
@@ -184,27 +184,27 @@ impl Session {
         tensors.sort_by_key(|(_, stored)| stored.written.is_half());
         // Every rank takes part in reading sharded state.
         let sharded = self.is_sharded(optimizer_state);
-        let merged = adapters.as_ref();
-        let contents = Contents { tensors, notes, accept_non_finite, sharded, prefix: "", merged };
+        let (name_in_file, adapters): (fn(&str) -> String, _) = (str::to_owned, adapters.as_ref());
+        let contents = Contents { tensors, notes, accept_non_finite, sharded, name_in_file, adapters };
         self.write_file(to, &contents).await
     }
 
     /// Writes a file of tensors. If they are sharded, rank 0 writes.
     #[maybe_async]
     async fn write_file(&mut self, to: Destination<'_>, contents: &Contents<'_>) -> Result<()> {
-        let Contents { tensors, notes, accept_non_finite, sharded, prefix, merged } = contents;
+        let Contents { tensors, notes, accept_non_finite, sharded, name_in_file, adapters } = contents;
         let path = &to.path();
         let mut notes = notes.clone();
         notes.insert(FORMAT.0.to_owned(), FORMAT.1.to_owned());
         let mut file = (!sharded || self.state_plan.parallel.rank == 0).then(|| {
             let mut file = to.open().map_err(|e| failed(path, &e))?;
-            file.write_all(&write::header(prefix, tensors, &notes)).map_err(|e| failed(path, &e))?;
+            file.write_all(&write::header(*name_in_file, tensors, &notes)).map_err(|e| failed(path, &e))?;
             Ok(file)
         });
         let task = progress::task("saving", tensors.iter().map(|(_, stored)| stored.elements()).sum::<u64>());
         let mut saved = 0;
         for (name, stored) in tensors {
-            let data = self.merged(name, *merged).await?;
+            let data = self.written(name, *adapters).await?;
             if let Some(Ok(open)) = &mut file {
                 let packed;
                 let words: &[u32] = if stored.written.is_half() {

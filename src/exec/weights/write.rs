@@ -72,16 +72,20 @@ impl Write for Open<'_> {
     }
 }
 
-/// Returns the header of the file: its length, and as JSON the notes and the offsets of each tensor, whose names begin
-/// with `prefix`.
-pub(super) fn header(prefix: &str, shapes: &Shapes, notes: &BTreeMap<String, String>) -> Vec<u8> {
+/// Returns the header of the file: its length, and as JSON the notes and the offsets of each tensor, under the names that
+/// `name_in_file` returns.
+pub(super) fn header(
+    name_in_file: fn(&str) -> String,
+    shapes: &Shapes,
+    notes: &BTreeMap<String, String>,
+) -> Vec<u8> {
     let pairs: Vec<String> =
         notes.iter().map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     let mut json = format!("{{\"__metadata__\":{{{}}}", pairs.join(","));
     let mut offset = 0;
     for (name, stored) in shapes {
         let (shape, end) = (&stored.shape, offset + stored.bytes());
-        let name = quoted(&format!("{prefix}{name}"));
+        let name = quoted(&name_in_file(name));
         let dtype = match stored.written {
             DType::U32 => "U32",
             DType::F16 => "F16",
@@ -149,7 +153,7 @@ mod tests {
         ];
         let all: String = (0..300).filter_map(char::from_u32).collect();
         let notes = BTreeMap::from([("x".to_owned(), "1".to_owned()), ("all".to_owned(), all)]);
-        let mut file = header("", &shapes, &notes);
+        let mut file = header(str::to_owned, &shapes, &notes);
         assert_eq!(file.len() % 8, 0);
         elements(&mut file, &[0.0f32, 1.0, 2.0, 3.0, 4.0, -5.5].map(f32::to_bits), 24).unwrap();
         elements(&mut file, &[7], 4).unwrap();

@@ -464,7 +464,8 @@ impl Op {
             | Self::RowNormGrad { .. }
             | Self::BatchStats { .. }
             | Self::BatchNorm(_)
-            | Self::BatchNormGrad { .. } => i == 0,
+            | Self::BatchNormGrad { .. }
+            | Self::Reduce { kind: Reduction::SumSquares, .. } => i == 0,
             Self::Update { .. } => i == 1,
             _ => false,
         }
@@ -472,7 +473,12 @@ impl Op {
 
     /// Whether operand `i` may have these codes of 4 or 8 bits, of frozen weights, which are decoded while it is read.
     pub(crate) fn reads_codes(&self, i: usize, dtype: DType) -> bool {
-        matches!(self, Self::MatMul { .. }) && i == 1 && !dtype.is_affine()
+        let own = match self {
+            Self::MatMul { .. } => i == 1,
+            Self::Reduce { kind: Reduction::SumSquares, .. } => i == 0,
+            _ => false,
+        };
+        own && !dtype.is_affine()
     }
 
     /// Returns how many of `operands` are the operation's own; those after them belong to the epilogue.

@@ -9,7 +9,7 @@ pub(super) const LAYERS: &[Row] = &[
     row(
         "nn::Lora",
         "",
-        "a low-rank adapter with PEFT's names; `Params::adapt` gives one to linear layers",
+        "a low-rank adapter (LoRA, DoRA) with PEFT's names; `Params::adapt` gives one to linear layers",
         YES,
         &[],
     ),

@@ -20,15 +20,16 @@ const STEPS: [Step; 3] = [
     ("llama-3.1-8b", [2, 2048], 8, ATTENTION),
 ];
 
+/// A plan of the whole model, or of adapters over a base in this format, with DoRA or not.
 pub fn plan(
     (name, [batch, seq], rank, targets): Step,
-    base: Option<FrozenStorage>,
+    adapters: Option<(FrozenStorage, bool)>,
     more: PlanOptions,
 ) -> Plan {
     let params = Params::new(0);
-    if base.is_some() {
+    if let Some((base, dora)) = adapters {
         let targets = targets.iter().map(|&target| target.to_owned()).collect();
-        let lora = LoraConfig { rank, alpha: rank as f32, targets, base, ..LoraConfig::default() };
+        let lora = LoraConfig { rank, alpha: rank as f32, dropout: 0.0, dora, targets, base: Some(base) };
         params.adapt(&lora).expect("valid");
     }
     let sizes = ModelOptions { seq: Some(seq), ..ModelOptions::default() };
@@ -41,16 +42,21 @@ pub fn plan(
 
 #[test]
 fn fine_tuning_table_matches_the_plans() {
-    let stored = [None, Some(FrozenStorage::Bf16), Some(FrozenStorage::Int8), Some(FrozenStorage::Nf4)];
-    let rows = STEPS.into_iter().flat_map(|step| stored.map(|base| (step, base))).map(|(step, base)| {
+    let lora = [FrozenStorage::Bf16, FrozenStorage::Int8, FrozenStorage::Nf4].map(|base| Some((base, false)));
+    let kinds = [&[None], &lora[..], &[Some((FrozenStorage::Nf4, true))]].concat();
+    let cases = STEPS.into_iter().flat_map(|step| kinds.iter().map(move |kind| (step, *kind)));
+    let rows = cases.map(|(step, adapters)| {
         let (name, [batch, seq], rank, targets) = step;
         let layers = if targets == ["*"] { "all linear layers".to_owned() } else { targets.join(", ") };
-        let what = match base {
+        let what = match adapters {
             None => "all in f32".to_owned(),
-            Some(base) => format!("LoRA r = {rank} of {layers}, base in {}", base.name()),
+            Some((base, dora)) => {
+                let kind = if dora { "DoRA" } else { "LoRA" };
+                format!("{kind} r = {rank} of {layers}, base in {}", base.name())
+            }
         };
         let [off, every] = [Recompute::Off, Recompute::Every(2)]
-            .map(|recompute| plan(step, base, PlanOptions { recompute, ..PlanOptions::default() }));
+            .map(|recompute| plan(step, adapters, PlanOptions { recompute, ..PlanOptions::default() }));
         let parameters = off.class_bytes().into_iter().find(|(class, _)| *class == Class::Parameter);
         vec![
             format!("{name}, {batch} × {seq}"),
@@ -68,7 +74,7 @@ fn fine_tuning_table_matches_the_plans() {
 fn adapters_over_a_model_of_a_billion_parameters_in_4_bits_fit_in_1_4_gb() {
     let budget = Some(Bytes(1_400_000_000));
     let options = PlanOptions { recompute: Recompute::Auto, budget, ..PlanOptions::default() };
-    let plan = plan(STEPS[0], Some(FrozenStorage::Nf4), options);
+    let plan = plan(STEPS[0], Some((FrozenStorage::Nf4, false)), options);
     assert!(plan.footprint().total() <= 1_400_000_000, "{:?}", plan.footprint());
     let [first, second] = [plan.work.time_fraction(), 0.35];
     assert!(first <= second, "{first}");

@@ -106,7 +106,7 @@ fn rows_of_adapters(base: FrozenStorage) -> Vec<Vec<String>> {
             recompute: Recompute::Every(2),
             ..PlanOptions::default()
         };
-        fine_tuning::plan(step, Some(base), options)
+        fine_tuning::plan(step, Some((base, false)), options)
     });
     numbers_of(&format!("{name}, base in {}", base.name()), &plans)
 }
