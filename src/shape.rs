@@ -67,6 +67,13 @@ impl Shape {
         self.dims().last().copied().unwrap_or(1)
     }
 
+    /// Returns the first dimension and the product of all others: rows and columns of a weight as a matrix.
+    pub(crate) fn as_matrix(&self) -> (usize, usize) {
+        let (rows, others) =
+            self.dims().split_first().map_or((1, &[][..]), |(first, others)| (*first, others));
+        (rows, others.iter().product())
+    }
+
     /// Returns the stride of each dimension, in elements.
     pub fn strides(&self) -> Vec<u64> {
         let mut strides = vec![1u64; self.rank];

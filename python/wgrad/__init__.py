@@ -117,7 +117,7 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     ``batch``: samples per step. ``image``: rows and columns, or one number for both; ``classes``; ``seq``: tokens in a
     sequence. Each has the network's own value by default. The other options are those of ``wgrad plan``:
 
-    - ``optimizer``: sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, adam-mini or muon
+    - ``optimizer``: sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, adam-mini, muon, apollo or apollo-mini
     - ``budget``: the bytes that a session may create, such as ``"8GB"`` or a number. The plan may need more: see ``fits``,
       ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits, ``max_batch=True`` searches
       for the largest batch with ``recompute="auto"``, too, ``max_seq=True`` for the longest sequence.

@@ -11,12 +11,13 @@ fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> {
 }
 #else
 // sgd without state: the step is the gradient.
+override CORRECTED: bool = false;
 fn velocity(i: u32, gradient: vec4<f32>) -> vec4<f32> { return gradient; }
 #endif
 
 // sgd: g += decay w; with MOMENTUM v = momentum v + g, g = v or (NESTEROV) g + momentum v; w -= rate g
 // w [n], g [n], scalars [9] (graph::StepScalars), v [n] with MOMENTUM (else bound nowhere) -> w, v
-// grid: threads of four elements, folded      overrides: NESTEROV
+// grid: threads of four elements, folded      overrides: NESTEROV, CORRECTED (gradients times √bias2 / bias1)
 override NESTEROV: bool = false;
 struct Params {
     threads_x: u32,
@@ -35,7 +36,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     // Behind a branch lavapipe would read these lane by lane.
     let is_skipped = scalars[7] != 0u;
     let rate = p.rate * bitcast<f32>(scalars[0]);
-    let unscale = bitcast<f32>(scalars[6]);
+    var unscale = bitcast<f32>(scalars[6]);
+#if !MOMENTUM
+    unscale = select(unscale, unscale * bitcast<f32>(scalars[2]) / bitcast<f32>(scalars[1]), CORRECTED);
+#endif
     if (i >= p.quads || is_skipped) {
         return;
     }

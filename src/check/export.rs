@@ -115,9 +115,9 @@ fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec
         Op::ArgSort { descending } => vec![("descending", Json::Bool(*descending))],
         Op::Concat { axis } => vec![("axis", Json::from(*axis))],
         Op::Fill { value, .. } => vec![("value", number(*value))],
-        Op::Dropout { p, key } => {
+        Op::Dropout { p, key, every } => {
             let n = count(graph.value(node.outputs[0]));
-            let kept = (0..n).map(|i| Json::Bool(dropout_keeps(i, *key, words, *p)));
+            let kept = (0..n).map(|i| Json::Bool(dropout_keeps(i, [*key, *every], words, *p)));
             vec![("p", Json::Float(*p)), ("kept", Json::List(kept.collect()))]
         }
         Op::Attention(Attend { packed, band, documents, alibi, scale, cap, dropout, .. }) => vec![

@@ -9,8 +9,8 @@ use crate::dtype::{Precision, Rounding, WeightStorage};
 use crate::graph::{LossScale, Piece};
 use crate::limits::{AdapterClass, Limits};
 use crate::optim::{
-    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp, Sgd,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Apollo, Clip, Lion, Muon, NAdam,
+    Optimizer, RAdam, RmsProp, Sgd,
 };
 use crate::units::Bytes;
 
@@ -163,7 +163,7 @@ fn limits(dice: &mut Dice, own: &Limits) -> Limits {
 /// would determine the first step of a gradient of 0.
 fn optimizer(dice: &mut Dice) -> Optimizer {
     let (lr, eps, weight_decay) = (0.01, 0.01, dice.of(&[0.0, 0.1]));
-    match dice.below(15) {
+    match dice.below(16) {
         0 => Sgd { lr, weight_decay, ..Sgd::default() }.into(),
         1 | 2 => Sgd { lr, momentum: 0.5, weight_decay, nesterov: dice.one_in(2) }.into(),
         3 => Adam { lr, eps, weight_decay, amsgrad: dice.one_in(2), ..Adam::default() }.into(),
@@ -179,7 +179,11 @@ fn optimizer(dice: &mut Dice) -> Optimizer {
             let (nesterov, match_rms) = (dice.one_in(2), dice.one_in(2));
             Muon { lr, eps, weight_decay, nesterov, match_rms, ..Muon::default() }.into()
         }
-        13 => Adam4bit { lr, eps, weight_decay, ..Adam4bit::default() }.into(),
+        13 => {
+            let (rank, refresh, whole) = (dice.of(&[1, 3]), dice.of(&[1, 2]), dice.one_in(2));
+            Apollo { lr, eps, weight_decay, rank, refresh, whole, ..Apollo::default() }.into()
+        }
+        14 => Adam4bit { lr, eps, weight_decay, ..Adam4bit::default() }.into(),
         _ => Adam8bit { lr, eps, weight_decay, ..Adam8bit::default() }.into(),
     }
 }

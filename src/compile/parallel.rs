@@ -15,7 +15,7 @@ pub enum Shard {
     None,
     /// The optimizer state of all parameters but norms and biases (ZeRO-1, Rajbhandari et al. 2020). Each rank updates its share
     /// of their elements, for which alone it has gradients and state, and sends it to the others. For optimizers that
-    /// update each element by itself, which are all but Adafactor, Adam-mini and Muon. Clipping, and gradients that the
+    /// update each element by itself, which are all but Adafactor, Adam-mini, Muon and APOLLO. Clipping, and gradients that the
     /// host reads, need whole gradients.
     Optimizer,
     /// In addition, these parameters and frozen ones (ZeRO-3): they are gathered as they are stored before the operations that read

@@ -105,7 +105,7 @@ impl Tensor {
         if p == 0.0 || self.trace.mode() == Mode::Eval {
             return self.clone();
         }
-        let op = Op::Dropout { p, key: self.trace.next_dropout() };
+        let op = Op::Dropout { p, key: self.trace.next_dropout(), every: 1 };
         self.one(op, &[self, &self.trace.step_scalars()], at)
     }
 

@@ -128,7 +128,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::MaskGrad(f) => mask::grad(site, *f).into(),
         Op::Quantise { dtype, key } => elementwise::quantise(site, *dtype, *key).into(),
         Op::Binary(f) => elementwise::binary(site, *f).into(),
-        Op::Dropout { p, key } => elementwise::dropout(site, *p, *key).into(),
+        Op::Dropout { p, key, every } => elementwise::dropout(site, *p, [*key, *every]).into(),
         Op::Cast(to) => elementwise::cast(site, *to).into(),
         Op::Reduce { kind, axes } => reduce::reduce(site, *kind, *axes),
         Op::Softmax { log } => softmax::softmax(site, *log)?.into(),

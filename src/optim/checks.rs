@@ -1,8 +1,8 @@
 //! Which settings of an optimizer are valid.
 
 use super::{
-    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Apollo, Lion, Muon, NAdam, Optimizer,
+    RAdam, RmsProp,
 };
 use crate::error::{Error, Result};
 
@@ -13,6 +13,7 @@ impl Optimizer {
             Self::Adafactor(_) => "Adafactor",
             Self::AdamMini(_) => "Adam-mini",
             Self::Muon(_) => "Muon",
+            Self::Apollo(_) => "APOLLO",
             _ => return Ok(()),
         };
         let message = format!(
@@ -27,8 +28,8 @@ impl Optimizer {
         if self.check_shards().is_ok() && !matches!(self, Self::Adam8bit(_) | Self::Adam4bit(_)) {
             return Ok(());
         }
-        let message = "Adafactor, Adam-mini, Muon, Adam8bit and Adam4bit have state of rows or blocks, which ranks that compute \
-                       a layer together would cut; use another optimizer, such as AdamW";
+        let message = "Adafactor, Adam-mini, Muon, APOLLO, Adam8bit and Adam4bit have state of rows or blocks, which ranks that \
+                       compute a layer together would cut; use another optimizer, such as AdamW";
         Err(Error::setting("parallel.tensor", message))
     }
 
@@ -46,6 +47,15 @@ impl Optimizer {
                 ("beta1", betas.0, 1.0),
                 ("beta2", betas.1, 1.0),
                 ("eps", *eps, f32::MAX),
+            ]),
+            Self::Apollo(Apollo { betas, eps, weight_decay, rank, refresh, scale, .. }) => rules.extend([
+                ("beta1", betas.0, 1.0),
+                ("beta2", betas.1, 1.0),
+                ("eps", *eps, f32::MAX),
+                ("weight_decay", *weight_decay, f32::MAX),
+                ("1 / rank", (*rank as f32).recip(), f32::MAX),
+                ("1 / refresh", (*refresh as f32).recip(), f32::MAX),
+                ("scale", *scale, f32::MAX),
             ]),
             Self::Lion(Lion { betas, weight_decay, .. }) => rules.extend([
                 ("beta1", betas.0, 1.0),
@@ -123,6 +133,8 @@ mod tests {
         refused(RAdam { betas: (0.5, 1.0), ..RAdam::default() }.into(), "beta2");
         refused(AdamMini { betas: (0.5, 1.0), ..AdamMini::default() }.into(), "beta2");
         refused(Muon { adamw_rate: -1.0, ..Muon::default() }.into(), "adamw_rate");
+        refused(Apollo { rank: 0, ..Apollo::default() }.into(), "1 / rank");
+        refused(Apollo { refresh: 0, ..Apollo::default() }.into(), "1 / refresh");
         refused(Adafactor { clip: 0.0, ..Adafactor::default() }.into(), "1 / clip");
         for name in Optimizer::NAMES {
             let optimizer = Optimizer::named(name).expect("known");

@@ -1,6 +1,7 @@
 //! Optimizers as graph builders: each appends its updates to a differentiated graph.
 
 mod adaptive;
+mod apollo;
 mod checks;
 mod classic;
 mod clip;
@@ -11,6 +12,7 @@ mod schedule;
 use std::panic::Location;
 
 pub use adaptive::{Adagrad, NAdam, RAdam, RmsProp};
+pub use apollo::Apollo;
 pub use classic::{Adam, AdamW, Sgd};
 pub use clip::Clip;
 pub use lean::{Adafactor, Adam4bit, Adam8bit, AdamMini, Lion};
@@ -55,6 +57,8 @@ pub enum Optimizer {
     AdamMini(AdamMini),
     /// [`Muon`]
     Muon(Muon),
+    /// [`Apollo`]
+    Apollo(Apollo),
 }
 
 impl Default for Optimizer {
@@ -74,11 +78,11 @@ macro_rules! from_settings {
     };
 }
 
-from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit Adam4bit AdamMini Muon);
+from_settings!(Sgd Adam AdamW NAdam RAdam RmsProp Adagrad Lion Adafactor Adam8bit Adam4bit AdamMini Muon Apollo);
 
 impl Optimizer {
     /// The names that [`Optimizer::named`] knows.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 17] = [
         "sgd",
         "momentum",
         "adam",
@@ -94,10 +98,12 @@ impl Optimizer {
         "adagrad",
         "adam-mini",
         "muon",
+        "apollo",
+        "apollo-mini",
     ];
 
     /// Returns an optimizer with default settings, by name; `momentum` is SGD with μ = 0.9, `amsgrad` is
-    /// [`Adam`] with that setting.
+    /// [`Adam`] with that setting, and `apollo-mini` is [`Apollo::mini`].
     ///
     /// # Errors
     /// [`Error::Unknown`] with the known names.
@@ -118,6 +124,8 @@ impl Optimizer {
             "adagrad" => Adagrad::default().into(),
             "adam-mini" => AdamMini::default().into(),
             "muon" => Muon::default().into(),
+            "apollo" => Apollo::default().into(),
+            "apollo-mini" => Apollo::mini().into(),
             _ => return Err(Error::unknown("optimizer", name, &Self::NAMES)),
         })
     }
@@ -138,6 +146,7 @@ impl Optimizer {
             Self::Adam4bit(adam) => adam.lr,
             Self::AdamMini(adam) => adam.lr,
             Self::Muon(muon) => muon.lr,
+            Self::Apollo(apollo) => apollo.lr,
         }
     }
 
@@ -157,7 +166,8 @@ impl Optimizer {
             | Self::Adam8bit(Adam8bit { lr, .. })
             | Self::Adam4bit(Adam4bit { lr, .. })
             | Self::AdamMini(AdamMini { lr, .. })
-            | Self::Muon(Muon { lr, .. }) => *lr = rate,
+            | Self::Muon(Muon { lr, .. })
+            | Self::Apollo(Apollo { lr, .. }) => *lr = rate,
         }
         self
     }
@@ -178,7 +188,8 @@ impl Optimizer {
             | Self::Adam8bit(Adam8bit { weight_decay, .. })
             | Self::Adam4bit(Adam4bit { weight_decay, .. })
             | Self::AdamMini(AdamMini { weight_decay, .. })
-            | Self::Muon(Muon { weight_decay, .. }) => *weight_decay = decay,
+            | Self::Muon(Muon { weight_decay, .. })
+            | Self::Apollo(Apollo { weight_decay, .. }) => *weight_decay = decay,
         }
         self
     }
@@ -213,6 +224,7 @@ impl Optimizer {
             | Self::Adam4bit(Adam4bit { lr, weight_decay, .. })
             | Self::AdamMini(AdamMini { lr, weight_decay, .. })
             | Self::Muon(Muon { lr, weight_decay, .. })
+            | Self::Apollo(Apollo { lr, weight_decay, .. })
             | Self::RmsProp(RmsProp { lr, weight_decay, .. })
             | Self::Adagrad(Adagrad { lr, weight_decay, .. }) => {
                 vec![("sgd", Sgd { lr, weight_decay, ..Sgd::default() }.into())]
@@ -249,7 +261,8 @@ impl Optimizer {
             | Self::Adam8bit(Adam8bit { betas, .. })
             | Self::Adam4bit(Adam4bit { betas, .. })
             | Self::AdamMini(AdamMini { betas, .. })
-            | Self::Muon(Muon { betas, .. }) => Counting::Adam(betas.0, betas.1),
+            | Self::Muon(Muon { betas, .. })
+            | Self::Apollo(Apollo { betas, .. }) => Counting::Adam(betas.0, betas.1),
             Self::NAdam(NAdam { betas, momentum_decay, .. }) => {
                 Counting::NAdam(betas.0, betas.1, momentum_decay)
             }
@@ -276,7 +289,10 @@ impl Optimizer {
                 // If clipping or the optimizer processes the gradients before the update, they are unscaled
                 // before that.
                 let early = clip != Clip::Off
-                    || matches!(self, Self::Adafactor(_) | Self::AdamMini(_) | Self::Muon(_));
+                    || matches!(
+                        self,
+                        Self::Adafactor(_) | Self::AdamMini(_) | Self::Muon(_) | Self::Apollo(_)
+                    );
                 let unscaled = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
                 (pairs, scalars) = (unscaled.0, unscaled.1);
                 inverse = Some(unscaled.2);
@@ -295,6 +311,11 @@ impl Optimizer {
                     && (!orthogonal || weight.shape().rank() < 2 || trace.is_table(id))
                 {
                     (optimizer, rate) = (muon.for_others().into(), rate * muon.adamw_rate);
+                }
+                if let Self::Apollo(apollo) = optimizer
+                    && (!apollo.projects(weight.shape()) || trace.is_table(id))
+                {
+                    optimizer = apollo.for_others().into();
                 }
                 trace.layer(layer, || {
                     optimizer.append_one(trace, (&name, rate), (&weight, share), &gradient, &scalars)
@@ -360,8 +381,12 @@ impl Optimizer {
             trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());
             return;
         }
-        if let Self::Muon(muon) = self {
-            let step = muon.step(trace, name, gradient, scalars);
+        let step = match self {
+            Self::Muon(muon) => Some(muon.step(trace, name, gradient, scalars)),
+            Self::Apollo(apollo) => Some(apollo.step(trace, name, gradient, scalars)),
+            _ => None,
+        };
+        if let Some(step) = step {
             trace.emit(op, &[weight, &step, scalars], Location::caller());
             return;
         }
@@ -429,7 +454,9 @@ impl Optimizer {
             | Self::NAdam(_)
             | Self::RAdam(_)
             | Self::Adam8bit(_)
-            | Self::Adam4bit(_) => same(&["exp_avg", "exp_avg_sq"]),
+            | Self::Adam4bit(_)
+            // Of a parameter that is not projected; `Apollo::step` creates that of others.
+            | Self::Apollo(_) => same(&["exp_avg", "exp_avg_sq"]),
             Self::RmsProp(rmsprop) if rmsprop.momentum == 0.0 => same(&["square_avg"]),
             Self::RmsProp(_) => same(&["square_avg", "momentum_buffer"]),
             Self::Adagrad(_) => same(&["sum"]),
@@ -451,7 +478,9 @@ impl Optimizer {
     /// Returns the update of a parameter of `elements` elements.
     fn update(&self, elements: u64) -> Update {
         match *self {
-            Self::Sgd(Sgd { momentum: 0.0, weight_decay, .. }) => Update::Sgd { weight_decay },
+            Self::Sgd(Sgd { momentum: 0.0, weight_decay, .. }) => {
+                Update::Sgd { weight_decay, corrected: false }
+            }
             Self::Sgd(Sgd { momentum, weight_decay, nesterov, .. }) => {
                 Update::Momentum { momentum, weight_decay, nesterov }
             }
@@ -486,6 +515,7 @@ impl Optimizer {
                 Update::AdamMini { beta1: betas.0, eps, weight_decay }
             }
             Self::Muon(muon) => muon.update(),
+            Self::Apollo(apollo) => apollo.update(),
         }
     }
 }
@@ -542,6 +572,7 @@ mod tests {
         assert_eq!(names(Adagrad { lr: 0.3, ..Adagrad::default() }.into()), ["sgd"]);
         assert_eq!(names(AdamMini { lr: 0.3, ..AdamMini::default() }.into()), ["sgd"]);
         assert_eq!(names(Muon { lr: 0.3, ..Muon::default() }.into()), ["sgd"]);
+        assert_eq!(names(Apollo { lr: 0.3, ..Apollo::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, momentum: 0.9, ..Sgd::default() }.into()), ["sgd"]);
         assert_eq!(names(Sgd { lr: 0.3, ..Sgd::default() }.into()), [""; 0]);
     }

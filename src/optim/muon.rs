@@ -4,7 +4,6 @@ use std::panic::Location;
 
 use super::AdamW;
 use crate::graph::{Op, Reduction, Tensor, Trace, Update};
-use crate::shape::Shape;
 
 /// Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"), `torch.optim.Muon`: the momentum of a
 /// matrix is replaced by the nearest matrix with orthogonal rows or columns, by five steps of Newton and Schulz. Four bytes
@@ -75,7 +74,7 @@ impl Muon {
 
     /// `w -= η (g + λw)` is `w = (1 - ηλ)w - ηg`.
     pub(super) const fn update(&self) -> Update {
-        Update::Sgd { weight_decay: self.weight_decay }
+        Update::Sgd { weight_decay: self.weight_decay, corrected: false }
     }
 
     /// Builds the step from the gradient, of the weight's shape.
@@ -87,20 +86,13 @@ impl Muon {
         if self.nesterov {
             step = step.scale(self.momentum).add(&gradient.scale(1.0 - self.momentum));
         }
-        let (rows, columns) = Self::matrix(shape);
+        let (rows, columns) = shape.as_matrix();
         let ratio = if self.match_rms {
             0.04 * rows.max(columns) as f64
         } else {
             (rows as f64 / columns as f64).max(1.0)
         };
         orthogonal(&step.reshape([rows, columns])).scale(ratio.sqrt() as f32).reshape(shape)
-    }
-
-    /// Rows and columns of a parameter with two dimensions or more.
-    fn matrix(shape: Shape) -> (usize, usize) {
-        let (rows, others) =
-            shape.dims().split_first().map_or((1, &[][..]), |(first, others)| (*first, others));
-        (rows, others.iter().product())
     }
 }
 

@@ -61,9 +61,9 @@ pub(super) fn exponent(v: f64) -> i32 {
 }
 
 /// Whether dropout with probability `p` keeps element `i`, for these words of the step scalars.
-pub fn dropout_keeps(i: usize, key: u32, scalars: [u32; StepScalars::WORDS], p: f64) -> bool {
+pub fn dropout_keeps(i: usize, [key, every]: [u32; 2], scalars: [u32; StepScalars::WORDS], p: f64) -> bool {
     let [_, _, _, step, low, high, ..] = scalars;
-    let drawn = pcg4d([(i / 4) as u32, key, step ^ high, low])[i % 4];
+    let drawn = pcg4d([(i / 4) as u32, key, (step / every) ^ high, low])[i % 4];
     u64::from(drawn) >= (p * 4_294_967_296.0) as u64
 }
 
@@ -105,9 +105,9 @@ fn words_of(scalars: Array) -> [u32; StepScalars::WORDS] {
     words
 }
 
-pub(super) fn dropout(x: Array, scalars: Array, p: f64, key: u32) -> Vec<f64> {
+pub(super) fn dropout(x: Array, scalars: Array, p: f64, draw: [u32; 2]) -> Vec<f64> {
     let words = words_of(scalars);
     let scale = 1.0 / (1.0 - p);
-    let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, key, words, p) { v * scale } else { 0.0 };
+    let one = |(i, &v): (usize, &f64)| if dropout_keeps(i, draw, words, p) { v * scale } else { 0.0 };
     x.data.iter().enumerate().map(one).collect()
 }

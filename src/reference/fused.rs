@@ -26,7 +26,7 @@ pub(super) fn link(op: &Op, x: &[Array], to: Shape) -> Vec<f64> {
         Op::Unary(f) => x[0].data.iter().map(|&v| f.value(v)).collect(),
         Op::UnaryGrad(f) => unary_grad(*f, x[0], x[1]),
         Op::Binary(f) => binary(*f, x[0], x[1], to),
-        Op::Dropout { p, key } => dropout(x[0], x[1], *p, *key),
+        Op::Dropout { p, key, every } => dropout(x[0], x[1], *p, [*key, *every]),
         Op::BatchNorm(activation) => batch_norm::norm(x, *activation),
         Op::Expand(to) => movement::expand(x[0], *to),
         Op::Cast(to) => cast(x[0], *to),

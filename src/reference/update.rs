@@ -30,7 +30,10 @@ pub(super) fn update(rule: &Update, factor: f32, memory: &mut [Vec<f64>]) {
     for i in 0..memory[0].len() {
         let (w, g) = (memory[0][i], memory[1][i]);
         match *rule {
-            Update::Sgd { weight_decay } => memory[0][i] = w - rate * (g + f64::from(weight_decay) * w),
+            Update::Sgd { weight_decay, corrected } => {
+                let correction = if corrected { sqrt_bias2 / bias1 } else { 1.0 };
+                memory[0][i] = w - rate * (correction * g + f64::from(weight_decay) * w);
+            }
             Update::Momentum { momentum, weight_decay, nesterov } => {
                 let momentum = f64::from(momentum);
                 let g = g + f64::from(weight_decay) * w;

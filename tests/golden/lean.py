@@ -17,6 +17,8 @@ RUN/N/init, RUN/N/g [5, ..], RUN/N/final: a weight, its gradients at the five st
                 which it casts to bfloat16, in float64
     muon_rms    the same, with adjust_lr_fn="match_rms_adamw" and without Nesterov's variant
     muon_bf16   torch.optim.Muon as it is, with bfloat16
+    apollo      APOLLO (Zhu et al. 2024, algorithm 1, without its limiter of norms) with random signs for the projection, below
+    apollo_mini the same with one factor for the matrix
 The settings are in SETTINGS, which the file's metadata repeats.
 """
 
@@ -38,6 +40,8 @@ SETTINGS = {
     "muon": {"lr": 0.02, "weight_decay": 0.1},
     "muon_rms": {"lr": 0.02, "weight_decay": 0.1, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"},
     "muon_bf16": {"lr": 0.02, "weight_decay": 0.1},
+    "apollo": {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "rank": 3, "refresh": 3, "scale": 1.0},
+    "apollo_mini": {"lr": 0.01, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "rank": 1, "refresh": 3, "scale": 2.0},
 }
 
 
@@ -125,6 +129,54 @@ def muon(w, gradients, **settings):
 muon_rms = muon
 
 
+def mixed(z):
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
+def pcg4d(words):
+    # Jarzynski & Olano 2020.
+    def add(v):
+        for to, a, b in (0, 1, 3), (1, 2, 0), (2, 0, 1), (3, 1, 2):
+            v[to] = (v[to] + v[a] * v[b]) % 2**32
+
+    v = [(x * 1664525 + 1013904223) % 2**32 for x in words]
+    add(v)
+    v = [x ^ (x >> 16) for x in v]
+    add(v)
+    return v
+
+
+def signs(rows, columns, draw):
+    """Those of a parameter `w` with seed 0, drawn for the `draw`-th time."""
+    key = mixed(mixed(0x9E3779B97F4A7C15) ^ ord("w")) & 0x3FFFFFFF | 0x40000000
+    count = rows * columns
+    drawn = [word for i in range((count + 3) // 4) for word in pcg4d([i, key, draw, 0])][:count]
+    return torch.tensor([1.0 if word >= 2**31 else -1.0 for word in drawn], dtype=torch.float64).view(rows, columns)
+
+
+def apollo(w, gradients, lr, betas, eps, weight_decay, rank, refresh, scale, whole=False):
+    shape, w = w.shape, w.flatten(1)
+    wide = w.shape[0] <= w.shape[1]
+    m = v = 0
+    for t, g in enumerate(gradients.flatten(2), 1):
+        projection = signs(rank, min(w.shape), (t - 1) // refresh) / rank**0.5
+        low = projection @ g if wide else g @ projection.T
+        m = betas[0] * m + (1 - betas[0]) * low
+        v = betas[1] * v + (1 - betas[1]) * low.square()
+        step = m / (v.sqrt() + eps)
+        axes = (0, 1) if whole else 0 if wide else 1
+        factor = step.norm(dim=axes, keepdim=True) / (low.norm(dim=axes, keepdim=True) + 1e-8)
+        correction = (1 - betas[1] ** t) ** 0.5 / (1 - betas[0] ** t)
+        w = w * (1 - lr * weight_decay) - lr * scale * correction * factor * g
+    return w.view(shape)
+
+
+def apollo_mini(w, gradients, **settings):
+    return apollo(w, gradients, whole=True, **settings)
+
+
 def adafactor(w, gradients, lr, eps, weight_decay):
     w = torch.nn.Parameter(w.clone())
     optimizer = torch.optim.Adafactor([w], lr=lr, eps=tuple(eps), weight_decay=weight_decay)
@@ -146,6 +198,8 @@ def main():
     runs += [("muon", name, shape) for name, shape in (("wide", (7, 12)), ("tall", (13, 6)), ("kernel", (4, 3, 3, 5)))]
     runs += [("muon_rms", "tall", (13, 6)), ("muon_bf16", "wide", (7, 12))]
     runs += [("adam4bit", "vector", (4999,))]
+    runs += [("apollo", name, shape) for name, shape in (("wide", (7, 12)), ("tall", (13, 6)), ("kernel", (4, 3, 3, 5)))]
+    runs += [("apollo_mini", "tall", (13, 6))]
     tensors = {}
     for run, name, shape in runs:
         init, gradients = normal(*shape), normal(STEPS, *shape)

@@ -52,7 +52,7 @@ fn mask_is_the_same_forward_and_backward_and_changes_each_step() {
                 let scalars = plan.optimizer.expect("a training plan").scalars(step, 0.0, plan.seed);
                 let words: [u32; 9] = bytemuck_cast(scalars);
                 assert!(
-                    (0..N).all(|i| dropout_keeps(i, 1, words, p) == kept[i]),
+                    (0..N).all(|i| dropout_keeps(i, [1, 1], words, p) == kept[i]),
                     "the mask is not the twin's"
                 );
                 let share = kept.iter().filter(|kept| **kept).count() as f64 / N as f64;

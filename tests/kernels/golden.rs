@@ -13,8 +13,8 @@ use wgrad::graph::{Attention, Init, Params, Tensor, Trace};
 use wgrad::models::Mlp;
 use wgrad::nn::Module;
 use wgrad::optim::{
-    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp, Sgd,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Apollo, Clip, Lion, Muon, NAdam,
+    Optimizer, RAdam, RmsProp, Sgd,
 };
 use wgrad::shape::Shape;
 
@@ -296,7 +296,14 @@ fn steps_of_optimizers_with_little_state_match_golden_values() {
     let adafactor = Adafactor { lr: 0.05, weight_decay: 0.1, ..Adafactor::default() };
     let mini = AdamMini { lr: 0.01, betas: (0.9, 0.95), weight_decay: 0.1, ..AdamMini::default() };
     let muon = Muon { lr: 0.02, weight_decay: 0.1, ..Muon::default() };
-    let optimizers: [(&str, Optimizer); 14] = [
+    let apollo =
+        Apollo { lr: 0.01, betas: (0.9, 0.95), weight_decay: 0.1, rank: 3, refresh: 3, ..Apollo::default() };
+    let mini_of_apollo = Apollo { rank: 1, whole: true, scale: 2.0, ..apollo };
+    let optimizers: [(&str, Optimizer); 18] = [
+        ("apollo/wide", apollo.into()),
+        ("apollo/tall", apollo.into()),
+        ("apollo/kernel", apollo.into()),
+        ("apollo_mini/tall", mini_of_apollo.into()),
         ("adam_mini/vector", mini.into()),
         ("adam_mini/matrix", mini.into()),
         ("adam_mini/kernel", mini.into()),

@@ -7,8 +7,8 @@ use wgrad::exec::Session;
 use wgrad::graph::{Init, Params};
 use wgrad::limits::Limits;
 use wgrad::optim::{
-    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Clip, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp, Schedule, Sgd,
+    Adafactor, Adagrad, Adam, Adam4bit, Adam8bit, AdamMini, AdamW, Apollo, Clip, Lion, Muon, NAdam,
+    Optimizer, RAdam, RmsProp, Schedule, Sgd,
 };
 use wgrad::reference::Twin;
 
@@ -165,7 +165,11 @@ fn optimizers_of_matrices_match_the_twin_for_matrices_and_batches() {
     let adafactor = Adafactor { weight_decay: 0.1, ..Adafactor::default() };
     let mini = AdamMini { lr: 0.01, weight_decay: 0.1, ..AdamMini::default() };
     let muon = Muon { weight_decay: 0.1, ..Muon::default() };
-    let optimizers: [Optimizer; 3] = [adafactor.into(), mini.into(), muon.into()];
+    // A new projection after two steps.
+    let apollo = Apollo { lr: 0.01, weight_decay: 0.1, rank: 3, refresh: 2, ..Apollo::default() };
+    let whole = Apollo { whole: true, scale: 3.0, rank: 1, ..apollo };
+    let optimizers: [Optimizer; 5] =
+        [adafactor.into(), mini.into(), muon.into(), apollo.into(), whole.into()];
     let all = |device: &Device, limits: &Limits, optimizer: Optimizer| {
         let options = PlanOptions { optimizer, ..PlanOptions::default() };
         let plan = step.plan(&options, limits).expect("it can be planned");
@@ -275,7 +279,9 @@ fn state_in_codes_takes_two_or_one_byte_per_parameter() {
         let skip = plan.graph().parameters.len();
         storages.skip(skip).map(|s| s.bytes).sum::<u64>() as f64 / model.params().count() as f64
     };
-    let bytes = ["sgd", "lion", "adamw", "adam8bit", "adafactor", "adam-mini", "adam4bit"].map(state);
+    let names =
+        ["sgd", "lion", "adamw", "adam8bit", "adafactor", "adam-mini", "adam4bit", "apollo", "apollo-mini"];
+    let bytes = names.map(state);
     println!("bytes of state for each parameter: {bytes:?}");
     assert!(
         bytes[0] == 0.0 && (4.0..4.01).contains(&bytes[1]) && (8.0..8.01).contains(&bytes[2]),
@@ -284,4 +290,6 @@ fn state_in_codes_takes_two_or_one_byte_per_parameter() {
     // One number for each of 512 + 512 + 10 rows and 3 biases, of 669,706 parameters.
     assert!((4.0..4.03).contains(&bytes[5]), "{bytes:?}");
     assert!(bytes[3] <= 2.06 && bytes[4] <= 0.05 && bytes[6] <= 1.09, "{bytes:?}");
+    // Moments of 256 × (784 + 512) elements and those of AdamW of the last layer; of 784 + 2 × 512 elements.
+    assert!((4.0..4.06).contains(&bytes[7]) && bytes[8] <= 0.05, "{bytes:?}");
 }

@@ -231,7 +231,10 @@ fn optimizers_that_update_rows_as_a_whole_are_not_sharded() {
             ..PlanOptions::default()
         };
         match step.plan(&options, &limits) {
-            Ok(_) => assert!(!["adafactor", "adam-mini", "muon"].contains(&name), "{name}"),
+            Ok(_) => assert!(
+                !["adafactor", "adam-mini", "muon", "apollo", "apollo-mini"].contains(&name),
+                "{name}"
+            ),
             Err(error) => {
                 assert!(error.to_string().contains("as a whole, which ranks cannot share"), "{error}")
             }
@@ -376,7 +379,8 @@ fn ranks_that_cannot_compute_layers_together_are_refused() {
     for name in Optimizer::NAMES {
         let optimizer = Optimizer::named(name).expect("known");
         let options = PlanOptions { optimizer, parallel: together(0, 2), ..PlanOptions::default() };
-        let refused = ["adafactor", "adam-mini", "muon", "adam8bit", "adam4bit"].contains(&name);
+        let whole = ["adafactor", "adam-mini", "muon", "apollo", "apollo-mini", "adam8bit", "adam4bit"];
+        let refused = whole.contains(&name);
         assert_eq!(step.plan(&options, &limits).is_err(), refused, "{name}");
     }
 }

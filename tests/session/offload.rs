@@ -88,6 +88,8 @@ fn offload_is_bit_identical_with_every_optimizer() {
             "adam-mini",
             "adafactor",
             "muon",
+            "apollo",
+            "apollo-mini",
             "sgd",
         ];
         for optimizer in names_of_all {
@@ -96,7 +98,8 @@ fn offload_is_bit_identical_with_every_optimizer() {
             });
             let [off, away] = &plans;
             assert_eq!(names(off), names(away));
-            let moves = !matches!(optimizer, "adafactor" | "muon" | "sgd");
+            // AdamW's state of vectors is too small to move.
+            let moves = !matches!(optimizer, "adafactor" | "muon" | "apollo-mini" | "sgd");
             assert_eq!(away.program.offloaded().count() > 0, moves, "{optimizer}");
             let sessions = plans.each_ref().map(|plan| {
                 let mut session =

@@ -11,7 +11,7 @@ use wgrad::exec::{SaveOptions, Session};
 use wgrad::graph::{LossScale, Op, ParamGroup, Params, Update};
 use wgrad::limits::Limits;
 use wgrad::nn::{Embedding, LayerNorm, Linear, Module};
-use wgrad::optim::{AdamW, Muon, Optimizer};
+use wgrad::optim::{AdamW, Apollo, Muon, Optimizer};
 use wgrad::reference::Twin;
 
 const BATCH: usize = 8;
@@ -141,36 +141,53 @@ fn frozen_parameters_stay_and_are_saved_and_loaded() {
     });
 }
 
-/// Muon updates matrices; AdamW updates vectors, tables that an embedding reads, and groups that are not orthogonal, at
-/// its own rate.
-#[test]
-fn muon_leaves_vectors_tables_and_the_head_to_adamw() {
+/// A table that an embedding reads, and two layers.
+fn step_with_a_table(groups: impl FnOnce(&Params)) -> TrainStep {
     let params = Params::new(2);
     let table = Embedding::new(&params.scope("table"), 30, 16);
     let fc = Linear::new(&params.scope("fc"), 16, 20);
     let head = Linear::new(&params.scope("head"), 20, 5);
-    let group = ParamGroup { orthogonal: false, rate: 0.5, ..ParamGroup::default() };
-    params.set_group("head.*", group).expect("there are such parameters");
+    groups(&params);
     let step = TrainStep::trace(&params, |trace| {
         let y = table.forward(&trace.ids("x", [BATCH], 30)).apply(&fc).relu().apply(&head);
         y.cross_entropy(&trace.labels("y", [BATCH], 5))
     });
-    let optimizer = Muon { adamw_rate: 0.25, ..Muon::default() };
-    let options = PlanOptions { optimizer: optimizer.into(), fuse: false, ..PlanOptions::default() };
-    let plan = step.expect("valid").plan(&options, &Limits::default()).expect("planned");
+    step.expect("valid")
+}
+
+/// Of each parameter: whether it is updated by a step of its matrix, and the factor of its rate. Others have AdamW's state.
+fn updates(step: &TrainStep, optimizer: Optimizer, of_matrices: &[&str]) -> BTreeMap<String, (bool, f32)> {
+    let options = PlanOptions { optimizer, fuse: false, ..PlanOptions::default() };
+    let plan = step.plan(&options, &Limits::default()).expect("planned");
     let graph = plan.graph();
-    let state: Vec<&str> = graph.values.iter().map(|value| &*value.name).collect();
+    let shape_of = |name: &str| graph.values.iter().find(|value| value.name == name).map(|value| value.shape);
     let mut found = BTreeMap::new();
     for node in &graph.nodes {
         if let Op::Update { rule, rate, .. } = &node.op {
             let name = graph.value(node.inputs[0]).name.to_string();
-            let muon = matches!(rule, Update::Sgd { .. });
-            for (suffix, own) in [("momentum_buffer", muon), ("exp_avg", !muon), ("exp_avg_sq", !muon)] {
-                assert_eq!(state.contains(&&*format!("{name}.{suffix}")), own, "{name}.{suffix}");
+            let of_matrix = matches!(rule, Update::Sgd { .. });
+            for suffix in ["momentum_buffer", "exp_avg", "exp_avg_sq"] {
+                let state = shape_of(&format!("{name}.{suffix}"));
+                let own = if of_matrix { of_matrices.contains(&suffix) } else { suffix != "momentum_buffer" };
+                assert_eq!(state.is_some(), own, "{name}.{suffix}");
+                let whole = state.is_none_or(|shape| Some(shape) == shape_of(&name));
+                assert!(of_matrix || whole, "{name}.{suffix}");
             }
-            found.insert(name, (muon, *rate));
+            found.insert(name, (of_matrix, *rate));
         }
     }
+    found
+}
+
+/// Muon updates matrices; AdamW updates vectors, tables that an embedding reads, and groups that are not orthogonal, at
+/// its own rate.
+#[test]
+fn muon_leaves_vectors_tables_and_the_head_to_adamw() {
+    let group = ParamGroup { orthogonal: false, rate: 0.5, ..ParamGroup::default() };
+    let step = step_with_a_table(|params| {
+        params.set_group("head.*", group).expect("there are such parameters");
+    });
+    let optimizer = Muon { adamw_rate: 0.25, ..Muon::default() };
     let wanted = [
         ("fc.bias", (false, 0.25)),
         ("fc.weight", (true, 1.0)),
@@ -178,5 +195,24 @@ fn muon_leaves_vectors_tables_and_the_head_to_adamw() {
         ("head.weight", (false, 0.125)),
         ("table.weight", (false, 0.25)),
     ];
+    let found = updates(&step, optimizer.into(), &["momentum_buffer"]);
     assert_eq!(found, wanted.map(|(name, how)| (name.to_owned(), how)).into());
+}
+
+/// APOLLO projects matrices with more rows and columns than its rank, and AdamW updates all others at the same rate.
+#[test]
+fn apollo_leaves_vectors_tables_and_small_matrices_to_adamw() {
+    let step = step_with_a_table(|_| {});
+    for (rank, head) in [(5, false), (4, true)] {
+        let optimizer = Apollo { rank, ..Apollo::default() };
+        let wanted = [
+            ("fc.bias", (false, 1.0)),
+            ("fc.weight", (true, 1.0)),
+            ("head.bias", (false, 1.0)),
+            ("head.weight", (head, 1.0)),
+            ("table.weight", (false, 1.0)),
+        ];
+        let found = updates(&step, optimizer.into(), &["exp_avg", "exp_avg_sq"]);
+        assert_eq!(found, wanted.map(|(name, how)| (name.to_owned(), how)).into(), "rank {rank}");
+    }
 }

@@ -13,7 +13,7 @@ use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::exec::Session;
 use wgrad::graph::Params;
 use wgrad::models::{Gpt, GptConfig, Model, Sequence};
-use wgrad::optim::{AdamW, Clip, Optimizer, Schedule};
+use wgrad::optim::{AdamW, Apollo, Clip, Optimizer, Schedule};
 use wgrad::random;
 use wgrad::report::kept_bytes;
 use wgrad::train::{TrainOptions, Trainer};
@@ -58,6 +58,8 @@ fn digits_reach_97_percent_with_every_optimizer_and_precision() {
         ..PlanOptions::default()
     };
     let [wide, mixed] = both(adamw(4e-3));
+    // The layers are small.
+    let apollo = Apollo { lr: 2e-2, rank: 8, ..Apollo::default() };
     let settings = [
         ("adamw", wide),
         ("lion", named("lion", 1e-3)),
@@ -66,6 +68,8 @@ fn digits_reach_97_percent_with_every_optimizer_and_precision() {
         ("adam4bit", named("adam4bit", 4e-3)),
         ("adam-mini", named("adam-mini", 4e-3)),
         ("muon", named("muon", 2e-2)),
+        ("apollo", PlanOptions { optimizer: apollo.into(), ..PlanOptions::default() }),
+        ("apollo-mini", named("apollo-mini", 1e-2)),
         ("f16", PlanOptions { precision: Precision::F16, ..wide }),
         ("bf16", PlanOptions { precision: Precision::Bf16, ..wide }),
         ("int8", PlanOptions { precision: Precision::Int8, ..wide }),

@@ -28,8 +28,8 @@ pub struct Options {
     /// Number of steps to time, after the first step and two warm-up steps.
     #[arg(long, default_value_t = 20)]
     steps: u32,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
-    /// muon.
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini,
+    /// muon, apollo or apollo-mini.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     #[command(flatten)]

@@ -57,8 +57,8 @@ pub struct Options {
     /// Element type of the model's weights in its file: f32, f16 or bf16.
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = crate::generate::number_format)]
     save_as: DType,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
-    /// muon.
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini,
+    /// muon, apollo or apollo-mini.
     #[arg(long, default_value = "adamw")]
     optimizer: String,
     /// The highest learning rate, after a warm-up of 3 % of the steps; by default 0.0002 with --lora, else 0.00002.

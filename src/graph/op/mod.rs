@@ -180,13 +180,15 @@ pub enum Op {
         /// Largest first.
         descending: bool,
     },
-    /// `x, scalars → x m / (1 - p)`. The mask m is drawn per element from (seed, step, `key`), so a
+    /// `x, scalars → x m / (1 - p)`. The mask m is drawn per element from (seed, step / `every`, `key`), so a
     /// recomputation draws the same mask.
     Dropout {
         /// Probability that an element becomes 0.
         p: f64,
         /// Key of the random draw.
         key: u32,
+        /// Steps that draw the same mask.
+        every: u32,
     },
     /// Changes its inputs in place; no outputs. The parameter may be stored in 16 bits: it is widened to
     /// `f32`, and the new value is rounded.

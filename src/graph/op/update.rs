@@ -31,6 +31,8 @@ pub enum Update {
     Sgd {
         /// λ, the L2 penalty.
         weight_decay: f32,
+        /// Multiply `g` by `sqrt_bias2 / bias1` of the step's scalars: `g` was made of Adam's moments.
+        corrected: bool,
     },
     /// `g += λw`; `v = μv + g`; `w -= η v` (Nesterov: `w -= η (g + μv)`), as in `torch.optim.SGD`. Inputs:
     /// `w, g, scalars, v`.

@@ -312,7 +312,7 @@ impl Writer {
                 self.import("elementwise/binary_functions");
                 format!("binary_{}({}, {})", link.op.name(), vector(0), vector(1))
             }
-            Op::Dropout { p, key } => self.dropout(j, dropout_words(*p, *key), &vector(0)),
+            Op::Dropout { p, key, every } => self.dropout(j, dropout_words(*p, *key), *every, &vector(0)),
             Op::BatchNorm(activation) => self.norm(batch::code(*activation), args),
             // Broadcasts and casts only determine how the operand is read.
             _ => return args[0].clone(),
@@ -336,13 +336,13 @@ impl Writer {
 
     /// Writes dropout. The four elements of a vec4 share a random draw; elements with separate indices draw
     /// one each.
-    fn dropout(&mut self, j: usize, [key, threshold, scale]: [u32; 3], x: &str) -> String {
+    fn dropout(&mut self, j: usize, [key, threshold, scale]: [u32; 3], every: u32, x: &str) -> String {
         self.import("common/random");
         self.define("DROPOUT");
         let key = self.field(&format!("key{j}"), "u32", key);
         let threshold = self.field(&format!("threshold{j}"), "u32", threshold);
         let scale = self.field(&format!("scale{j}"), "f32", scale);
-        let rest = format!("{key}, {threshold}, {scale}");
+        let rest = format!("{key}, {every}u, {threshold}, {scale}");
         let lane = |x: String, at: String| format!("dropout(vec4({x}), {at} / 4u, {rest})[{at} % 4u]");
         match self.layout.stores() {
             None | Some(Stores::Vec4) => format!("dropout({x}, i, {rest})"),

@@ -32,7 +32,7 @@ static BINARY_STRIDED: Kernel = Kernel::new(
     Binary::CODES,
 );
 static DROPOUT: Kernel =
-    Kernel::new("dropout", "elementwise/dropout", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[]]);
+    Kernel::new("dropout", "elementwise/dropout", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[("EVERY", 1.0)]]);
 static CAST: Kernel =
     Kernel::new("cast", "elementwise/cast", &[], &[1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0)]]);
 static PACK_F16: Kernel = Kernel::new("pack_f16", "elementwise/cast", &["PACK", "F16"], &[1, 2], 64, &[&[]]);
@@ -96,9 +96,11 @@ fn dropout_words(p: f64, key: u32) -> [u32; 3] {
     [key, threshold, scale.to_bits()]
 }
 
-pub(super) fn dropout(site: &Site, p: f64, key: u32) -> Launch<Operand> {
+pub(super) fn dropout(site: &Site, p: f64, [key, every]: [u32; 2]) -> Launch<Operand> {
     let memory = site.placed(0, &[Operand::Input(1)]);
-    in_vec4(site, &site.variant(&DROPOUT), memory, &dropout_words(p, key))
+    let mut launch = in_vec4(site, &site.variant(&DROPOUT), memory, &dropout_words(p, key));
+    launch.constants = vec![("EVERY", f64::from(every))];
+    launch
 }
 
 pub(super) fn cast(site: &Site, to: DType) -> Launch<Operand> {

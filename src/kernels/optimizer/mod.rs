@@ -26,7 +26,7 @@ macro_rules! update {
     };
 }
 
-update!(SGD, "sgd", "optimizer/sgd", [], &[1, 2, 3], 64, []);
+update!(SGD, "sgd", "optimizer/sgd", [], &[1, 2, 3], 64, [("CORRECTED", 0.0)][("CORRECTED", 1.0)]);
 update!(
     MOMENTUM,
     "momentum",
@@ -130,7 +130,9 @@ pub(super) fn update(site: &Site, update: &Update, rate: f32, storing: Storing) 
     let memory: Vec<Operand> = (0..site.inputs.len()).map(Operand::Input).collect();
     let each = adam_quads(site.limits.class, count);
     let (kernel, constants, mut settings) = match *update {
-        Update::Sgd { weight_decay } => (&SGD, vec![], vec![weight_decay, 0.0]),
+        Update::Sgd { weight_decay, corrected } => {
+            (&SGD, vec![("CORRECTED", flag(corrected))], vec![weight_decay, 0.0])
+        }
         Update::Momentum { momentum, weight_decay, nesterov } => {
             (&MOMENTUM, vec![("NESTEROV", flag(nesterov))], vec![weight_decay, momentum])
         }

@@ -105,6 +105,13 @@ pub(super) const OPTIMIZERS: &[Row] = &[
         None,
         &[],
     ),
+    row(
+        "optim::Apollo",
+        "",
+        "Adam's scale of each column, by moments of a random projection (Zhu et al. 2024); AdamW for the rest",
+        None,
+        &[],
+    ),
     row("Clip::Off", "", "no clipping", None, &[]),
     row("Clip::Value", "nn.utils.clip_grad_value_", "each element to ±this", None, &[]),
     row("Clip::Norm", "nn.utils.clip_grad_norm_", "the norm of all gradients together", None, &[]),
@@ -182,7 +189,7 @@ pub(super) const COMPILER: &[Row] = &[
     row(
         "moving_average",
         "",
-        "second moments of `optim::Adafactor` and `AdamMini`, momentum of `Muon`",
+        "second moments of `optim::Adafactor` and `AdamMini`, momentum of `Muon`, moments of `Apollo`",
         NO,
         &[],
     ),

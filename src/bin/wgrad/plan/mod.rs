@@ -19,8 +19,8 @@ pub struct Options {
     network: crate::model::Options,
     #[command(flatten)]
     fitting: fitting::Options,
-    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini or
-    /// muon.
+    /// sgd, momentum, adam, adamw, lion, adafactor, adam8bit, adam4bit, amsgrad, nadam, radam, rmsprop, adagrad, adam-mini,
+    /// muon, apollo or apollo-mini.
     #[arg(long, default_value = "adam")]
     optimizer: String,
     /// Device limits to plan for: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or
