@@ -46,27 +46,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
 // q [b, s, h, d], k, v [b, s, hkv, d], cached k, v [b, n, hkv, d], used [b] -> o, or for each part the weighted sum of values,
 // and the largest score with the sum of weights
 // grid: one workgroup of 64 threads per part of a query of a head, folded
+#import attention/cache
 @group(0) @binding(1) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> k: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read_write> v: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> cached_k: array<Stored>;
-@group(0) @binding(5) var<storage, read_write> cached_v: array<Stored>;
 @group(0) @binding(6) var<storage, read_write> used: array<u32>;
 @group(0) @binding(7) var<storage, read_write> result: array<vec4<f32>>;
-
-#if F16 || BF16
-#import common/half
-alias Stored = vec2<u32>;
-fn loaded(stored: Stored) -> vec4<f32> { return bitcast<vec4<f32>>(widened(stored)); }
-fn stored_of(x: vec4<f32>) -> Stored {
-    let half = to_half(bitcast<vec4<u32>>(x));
-    return half.xz | (half.yw << vec2(16u));
-}
-#else
-alias Stored = vec4<f32>;
-fn loaded(stored: Stored) -> vec4<f32> { return stored; }
-fn stored_of(x: vec4<f32>) -> Stored { return x; }
-#endif
 
 const HIDDEN = -3e38; // Below all scores.
 const TILE = 64u;
@@ -109,8 +92,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         if (part == 0u && head % group == 0u && before + row < p.length) {
             let source = (new_base + row) * pitch + start + thread;
             let place = (old_base + before + row) * pitch + start + thread;
-            cached_k[place] = stored_of(k[source]);
-            cached_v[place] = stored_of(v[source]);
+            store_quad(place, source);
         }
     }
     workgroupBarrier();
@@ -136,7 +118,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             if (j < before) {
                 let at = (old_base + j) * pitch + start;
                 for (var c = 0u; c < p.quads; c += 1u) {
-                    dot4 = fma(held[c], loaded(cached_k[at + c]), dot4);
+                    dot4 = fma(held[c], key_at(at + c), dot4);
                 }
             } else {
                 let at = (new_base + j - before) * pitch + start;
@@ -163,7 +145,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             for (var i = lane; i < TILE; i += lanes) {
                 let other = tile + i;
                 if (other < before) {
-                    sum = fma(vec4(weights[i]), loaded(cached_v[(old_base + other) * pitch + start + column]), sum);
+                    sum = fma(vec4(weights[i]), value_at((old_base + other) * pitch + start + column), sum);
                 } else if (other < end) {
                     sum = fma(vec4(weights[i]), v[(new_base + other - before) * pitch + start + column], sum);
                 }

@@ -20,6 +20,28 @@ fn four_of_codes(i: u32, codes: u32, scales: u32) -> vec4<f32> {
     let levels = vec4<f32>(own & vec4((1u << CODE_BITS) - 1u));
     return bitcast<f32>(scales << 16u) + levels * bitcast<f32>(scales & 0xffff0000u);
 }
+#if ENCODE
+
+// Whole numbers in the order of the floats: -NaN, -infinity, ..., infinity, NaN.
+fn ordered(bits: vec4<u32>) -> vec4<u32> {
+    return bits ^ select(vec4(0x80000000u), vec4(0xffffffffu), bits >= vec4(0x80000000u));
+}
+fn bits_of(ordered: u32) -> u32 {
+    return ordered ^ select(0xffffffffu, 0x80000000u, ordered >= 0x80000000u);
+}
+
+// bf16 of the least number, rounded down, and above it the step, rounded up, so that all numbers of the group are between the least
+// and the greatest level. A step that would be subnormal is 0, that of a group with NaN or infinity NaN.
+fn terms_of(low: u32, high: u32) -> u32 {
+    if (low <= 0x007fffffu || high >= 0xff800000u) { return 0x7fc00000u; }
+    let bits = bits_of(low);
+    let down = min((bits & 0x7fffffffu) + select(0u, 0xffffu, bits >= 0x80000000u), 0x7f7fffffu);
+    let from_least = ((bits & 0x80000000u) | down) >> 16u;
+    let step = bitcast<f32>(bits_of(high)) / LEVELS - bitcast<f32>(from_least << 16u) / LEVELS;
+    let up = min(bitcast<u32>(max(step, 0.0)) + 0xffffu, 0x7f7fffffu) >> 16u;
+    return from_least | (select(up, 0u, up < 0x80u) << 16u);
+}
+#endif
 #else
 #if B_INT8 || INT8
 // Whole numbers from -127 to 127, plus 128.

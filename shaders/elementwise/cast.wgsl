@@ -81,27 +81,8 @@ struct Params {
 var<workgroup> least: array<u32, 64>;
 var<workgroup> most: array<u32, 64>;
 
-// Whole numbers in the order of the floats: -NaN, -infinity, ..., infinity, NaN.
-fn ordered(bits: vec4<u32>) -> vec4<u32> {
-    return bits ^ select(vec4(0x80000000u), vec4(0xffffffffu), bits >= vec4(0x80000000u));
-}
-fn bits_of(ordered: u32) -> u32 {
-    return ordered ^ select(0xffffffffu, 0x80000000u, ordered >= 0x80000000u);
-}
 fn least_of_4(i: u32) -> u32 { return min(min(least[i], least[i + 1u]), min(least[i + 2u], least[i + 3u])); }
 fn most_of_4(i: u32) -> u32 { return max(max(most[i], most[i + 1u]), max(most[i + 2u], most[i + 3u])); }
-
-// bf16 of the least number, rounded down, and above it the step, rounded up, so that all numbers of the group are between the least
-// and the greatest level. A step that would be subnormal is 0, that of a group with NaN or infinity NaN.
-fn terms_of(low: u32, high: u32) -> u32 {
-    if (low <= 0x007fffffu || high >= 0xff800000u) { return 0x7fc00000u; }
-    let bits = bits_of(low);
-    let down = min((bits & 0x7fffffffu) + select(0u, 0xffffu, bits >= 0x80000000u), 0x7f7fffffu);
-    let from_least = ((bits & 0x80000000u) | down) >> 16u;
-    let step = bitcast<f32>(bits_of(high)) / LEVELS - bitcast<f32>(from_least << 16u) / LEVELS;
-    let up = min(bitcast<u32>(max(step, 0.0)) + 0xffffu, 0x7f7fffffu) >> 16u;
-    return from_least | (select(up, 0u, up < 0x80u) << 16u);
-}
 
 // A workgroup encodes two blocks, a thread a quad: 16 threads a group.
 @compute @workgroup_size(64)

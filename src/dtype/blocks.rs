@@ -32,6 +32,9 @@ const NF4: [f32; 16] = [
 ];
 
 impl DType {
+    /// Elements that share a scale.
+    pub(crate) const GROUP: usize = GROUP;
+
     /// Returns the words of a block: those of its codes, and one of scales, or one of each group's least number and step; `None` for types
     /// without blocks.
     pub(crate) const fn block_words(self) -> Option<u64> {

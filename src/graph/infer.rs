@@ -236,6 +236,7 @@ fn reads_packed(op: &Op, i: usize) -> bool {
 fn reads_codes(op: &Op, i: usize, dtype: DType) -> bool {
     match op {
         Op::Cast(_) | Op::Reshape(_) | Op::Copy | Op::Detach => true,
+        Op::CachedAttention(_) => Attend::CACHES.contains(&i) && Attend::CACHED.contains(&dtype),
         _ => op.reads_codes(i, dtype),
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Attend;
 use super::lora::{Adapted, Adapter};
 use crate::dtype::{DType, FrozenStorage, WeightStorage};
 use crate::error::{Error, Result, TraceError};
@@ -338,8 +339,9 @@ impl Params {
     }
 
     /// Registers a buffer `[b, n, heads, d]` for the keys or the values that
-    /// [`Tensor::cached_attention`](super::Tensor::cached_attention) stores: `n` tokens of each text, in `f32`, `f16` or
-    /// `bf16`. It starts as zeros and is saved to no file. Another type is reported when a step is traced.
+    /// [`Tensor::cached_attention`](super::Tensor::cached_attention) stores: `n` tokens of each text, in `f32`, `f16`,
+    /// `bf16`, or in 8.5 bits as [`DType::Uint8`]. It starts as zeros and is saved to no file. Another type is reported when a step
+    /// is traced.
     #[track_caller]
     pub fn add_cache(&self, name: &str, shape: [usize; 4], dtype: DType) -> Param {
         self.register(name, shape.into(), Init::Constant(0.0), Kind::Cache(dtype))
@@ -365,10 +367,9 @@ impl Params {
             complain(format!("parameter `{name}` {message}"));
         }
         if let Kind::Cache(dtype) = kind
-            && dtype != DType::F32
-            && !dtype.is_half()
+            && let Err(message) = Attend::check_cache(dtype, shape)
         {
-            complain(format!("cache `{name}` in {dtype}: it is stored in f32, f16 or bf16"));
+            complain(format!("cache `{name}` {message}"));
         }
         if name == "__metadata__" {
             complain(

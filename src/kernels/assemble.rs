@@ -31,6 +31,7 @@ macro_rules! modules {
 }
 
 modules![
+    "attention/cache",
     "attention/cached",
     "attention/cpu",
     "attention/cpu_dkv",
@@ -72,7 +73,6 @@ modules![
     "elementwise/binary",
     "elementwise/binary_functions",
     "elementwise/cast",
-    "elementwise/dropout",
     "elementwise/mask",
     "elementwise/unary",
     "elementwise/unary_functions",

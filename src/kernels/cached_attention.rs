@@ -4,6 +4,7 @@
 use super::grid::fold;
 use super::split;
 use super::{Kernel, Launch, Lowered, Operand, Site};
+use crate::dtype::DType;
 use crate::graph::Attend;
 
 static ATTEND: Kernel =
@@ -12,7 +13,15 @@ static JOIN: Kernel =
     Kernel::new("cached_attention_join", "attention/cached", &["JOIN"], &[1, 2], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
-    Kernel::HELD.map(|dtype| ATTEND.storing(dtype)).into_iter().chain([JOIN.clone()]).collect()
+    Attend::CACHED.map(storing).into_iter().chain([JOIN.clone()]).collect()
+}
+
+/// Returns the kernel for caches of these elements.
+fn storing(dtype: DType) -> Kernel {
+    match dtype {
+        DType::Uint8 => ATTEND.with("UINT8").with("ENCODE").suffixed("uint8"),
+        float => ATTEND.storing(float),
+    }
 }
 
 /// Keys that a workgroup takes at once.
@@ -41,7 +50,7 @@ pub(super) fn cached_attention(site: &Site, attend: &Attend) -> Lowered {
         params.extend([attend.scale, attend.cap].map(f32::to_bits));
         Launch { kernel, constants: Vec::new(), memory, params, grid }
     };
-    let kernel = ATTEND.storing(site.inputs[Attend::CACHES[0]].1);
+    let kernel = storing(site.inputs[Attend::CACHES[0]].1);
     let mut memory: Vec<Operand> = (0..6).map(Operand::Input).collect();
     if parts == 1 {
         memory.push(Operand::Output(0));

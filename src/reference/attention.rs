@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Array;
 use super::elementwise::attention_keeps;
 use super::rows::log_sum_exp;
+use crate::dtype::DType;
 use crate::graph::{Attend, AttendSizes, StepScalars};
 use crate::shape::Shape;
 
@@ -146,7 +147,7 @@ fn attended(x: &Operands) -> Vec<Vec<f64>> {
 }
 
 /// Returns the result of attention over caches, and the caches with the new rows.
-pub(super) fn over_cache(inputs: &[Array], attend: &Attend) -> (Vec<f64>, [Vec<f64>; 2]) {
+pub(super) fn over_cache(inputs: &[Array], attend: &Attend, held: DType) -> (Vec<f64>, [Vec<f64>; 2]) {
     let &[batch, rows, heads, size] = inputs[0].shape.dims() else { unreachable!("inferred") };
     let length = inputs[Attend::CACHES[0]].shape.dims()[1];
     let pitch = inputs[1].shape.dims()[2] * size;
@@ -167,9 +168,11 @@ pub(super) fn over_cache(inputs: &[Array], attend: &Attend) -> (Vec<f64>, [Vec<f
         let text = text.map(|(shape, data)| Array { shape, data });
         o.extend_from_slice(&attended(&Operands { first: used, ..Operands::new(&text, attend) })[0]);
         for (cache, whole) in caches.iter_mut().zip([k, v]) {
-            let new =
-                whole.into_iter().enumerate().skip(used * pitch).take((length - used).min(rows) * pitch);
-            new.for_each(|(i, x)| cache[b * length * pitch + i] = x);
+            let new = used * pitch..(used + rows).min(length) * pitch;
+            let elements: Vec<f32> = whole[new.clone()].iter().map(|x| *x as f32).collect();
+            let stored = held.unpack(&held.pack(&elements), elements.len());
+            let place = &mut cache[b * length * pitch..][new];
+            place.iter_mut().zip(stored).for_each(|(place, x)| *place = f64::from(x));
         }
     }
     (o, caches)

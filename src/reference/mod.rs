@@ -266,9 +266,7 @@ impl<'a> Twin<'a> {
             Op::CachedAttention(attend) => {
                 let held = self.graph.value(node.inputs[Attend::CACHES[0]]).dtype;
                 let inputs = self.operands(node)?;
-                let (o, caches) = attention::over_cache(&inputs, attend);
-                let shape = inputs[Attend::CACHES[0]].shape;
-                let stored = caches.map(|data| elementwise::cast(Array { shape, data: &data }, held));
+                let (o, stored) = attention::over_cache(&inputs, attend, held);
                 for (i, cache) in Attend::CACHES.into_iter().zip(stored) {
                     self.memory[node.inputs[i].index()] = Some(cache);
                 }

@@ -92,6 +92,11 @@ fn a_model_learns_answers_and_writes_them() {
         let error = wgrad(&[&generate[..4], &["--seq", "8", "--adapter", name], &prompt].concat());
         let error = String::from_utf8_lossy(&error.stderr).into_owned();
         assert!(error.contains("a text of 9 tokens for a KV cache of 8"), "{error}");
+        for (format, message) in [("int8", "heads of multiples of 64 elements"), ("int4", "bf16 or int8")] {
+            let error = wgrad(&[&generate[..], &prompt, &["--cache", format]].concat());
+            let error = String::from_utf8_lossy(&error.stderr).into_owned();
+            assert!(error.contains(message), "{error}");
+        }
         assert_eq!(
             names(&folder.join("out")),
             [

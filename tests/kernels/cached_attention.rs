@@ -10,7 +10,7 @@ use wgrad::limits::Limits;
 use wgrad::reference::Twin;
 
 use super::{everywhere, unchecked};
-use crate::support::close::{Near, assert_close, assert_within};
+use crate::support::close::{EXACT, Near, assert_close, assert_within};
 use crate::support::problems::Draws;
 use crate::support::{each_case, noise};
 
@@ -41,13 +41,17 @@ impl Case {
             softcap: (below(3) == 0).then_some(1.5),
             ..Attention::causal()
         };
+        let size: usize = [4, 12, 16, 64, 80, 128, 256][below(7)];
+        // A group of codes is 64 elements of a head.
+        let types = [DType::Uint8, DType::F32, DType::F16, DType::BF16];
+        let types = &types[usize::from(!size.is_multiple_of(64))..];
         Self {
             batch,
             rows,
             length,
             heads: [kv_heads * (1 + below(3)), kv_heads],
-            size: [4, 12, 16, 64, 80, 128, 256][below(7)],
-            dtype: [DType::F32, DType::F16, DType::BF16][below(3)],
+            size,
+            dtype: types[below(types.len())],
             options,
             // Beyond the end as well: it counts as full.
             used: (0..batch).map(|_| below(length + length / 8 + 1) as u32).collect(),
@@ -99,8 +103,16 @@ impl Case {
         for name in ["k", "v"] {
             let id = plan.graph().ids().find(|(_, value)| value.name == name).expect("used").0;
             let stored = session.parameter(name).expect(name);
-            let near = Near { rel: if dtype == DType::F32 { 1e-7 } else { 0.0 }, abs: 0.0 };
-            assert_close(&format!("{self:?}: {name}"), &stored, twin.value(id).expect("computed"), near);
+            let wanted = twin.value(id).expect("computed");
+            // A number halfway between two levels may be stored as either: they are up to 2 / 255 apart.
+            let near = match dtype {
+                DType::F32 => Near { rel: 1e-7, abs: 0.0 },
+                DType::Uint8 => Near { rel: 0.0, abs: 0.009 },
+                _ => EXACT,
+            };
+            assert_close(&format!("{self:?}: {name}"), &stored, wanted, near);
+            let others = stored.iter().zip(wanted).filter(|(a, b)| (f64::from(**a) - *b).abs() > 1e-6);
+            assert!(others.count() * 10_000 <= stored.len(), "{self:?}: {name}");
         }
     }
 }

@@ -16,6 +16,14 @@ fn open(name: &str) -> (Model, Option<LoadOptions>) {
     if name == "gpt-nano" {
         return (Model::with_options(name, 0, &options).expect("known"), None);
     }
+    if name == "heads of 64" {
+        let text = std::fs::read_to_string(path("llama/llama/config.json")).expect("a config");
+        let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        config["head_dim"] = 64.into();
+        let folder = Folder::new("heads-of-64");
+        std::fs::write(folder.join("config.json"), config.to_string()).expect("written");
+        return (Model::open(Params::new(0), &*folder, &options).expect("a config"), None);
+    }
     let model = Model::open(Params::new(0), path("llama").join(name), &options).expect("a folder");
     let load = LoadOptions { rename: Rename::By(model.rename()), ..LoadOptions::default() };
     (model, Some(load))
@@ -24,10 +32,14 @@ fn open(name: &str) -> (Model, Option<LoadOptions>) {
 /// A prompt in pieces, then token by token over a KV cache beside a training step: the logits of the whole text.
 #[test]
 fn decoders_draw_what_whole_texts_draw() {
-    let names = |device| ["llama", "gpt-nano", "gemma2"].map(|name| (device, name));
+    let names = |device| ["llama", "gpt-nano", "gemma2", "heads of 64"].map(|name| (device, name));
     for (i, (device, name)) in devices().iter().flat_map(names).enumerate() {
         let (model, weights) = open(name);
-        let dtype = if i % 2 == 0 { DType::F32 } else { DType::F16 };
+        let dtype = match name {
+            "heads of 64" => DType::Uint8,
+            _ if (i + i / 4) % 2 == 0 => DType::F32,
+            _ => DType::F16,
+        };
         let room = 16;
         let cache = model.kv_cache(room, dtype).expect("a cache");
         let limits = device.limits();
@@ -98,7 +110,11 @@ fn caches_that_cannot_be_are_refused() {
     let model = Model::named("gpt-nano", 0).expect("known");
     let cache = model.kv_cache(8, DType::U32).expect("traces report it");
     let traced = Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, 1));
-    assert!(traced.unwrap_err().to_string().contains("in u32: it is stored in f32, f16 or bf16"));
+    assert!(traced.unwrap_err().to_string().contains("in u32: it is stored in f32, f16, bf16 or uint8"));
+    let model = Model::named("gpt-nano", 0).expect("known");
+    let cache = model.kv_cache(8, DType::Uint8).expect("traces report it");
+    let traced = Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, 1));
+    assert!(traced.unwrap_err().to_string().contains("heads of multiples of 64 elements"));
     // Not in a training step, nor over all keys.
     let params = Params::new(0);
     let caches = ["k", "v"].map(|name| params.add_cache(name, [1, 8, 1, 4], DType::F32));

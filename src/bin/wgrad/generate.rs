@@ -28,8 +28,8 @@ pub struct Options {
     /// Tokens of the prompt and what is written together, which the KV cache holds; by default as many as these can be.
     #[arg(long, value_name = "TOKENS")]
     seq: Option<usize>,
-    /// Storage format of the KV cache: f32, f16 or bf16.
-    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = number_format)]
+    /// Storage format of the KV cache: f32, f16, bf16 or int8, which takes models with heads of multiples of 64 elements.
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = cache_format)]
     cache: DType,
     /// Storage format of the model's matrices: f32, f16, bf16, int8, int4 or nf4.
     #[arg(long, value_name = "FORMAT", value_parser = crate::model::frozen_storage)]
@@ -46,6 +46,13 @@ const AT_ONCE: usize = 256;
 pub fn number_format(text: &str) -> std::result::Result<DType, String> {
     let known = [DType::F32, DType::F16, DType::BF16];
     known.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| "f32, f16 or bf16".to_owned())
+}
+
+fn cache_format(text: &str) -> std::result::Result<DType, String> {
+    match text {
+        "int8" => Ok(DType::Uint8),
+        float => number_format(float).map_err(|_| "f32, f16, bf16 or int8".to_owned()),
+    }
 }
 
 /// Runs the command. Unless `quiet`, it says on stderr what is created, before the weights are read.

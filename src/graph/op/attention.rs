@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::dtype::DType;
 use crate::shape::Shape;
 
 /// Attention: scores `scale q·k`, softmax over the keys that a query may see, dropout, and the sum of the
@@ -108,6 +109,23 @@ pub const MAX_HEAD: usize = 256;
 impl Attend {
     /// Positions of the caches among the operands of [`Op::CachedAttention`](super::Op::CachedAttention).
     pub const CACHES: [usize; 2] = [3, 4];
+
+    /// Element types of caches.
+    pub(crate) const CACHED: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Uint8];
+
+    /// Checks that kernels store a cache of this shape in this type: a group of codes is within a head.
+    pub(crate) fn check_cache(dtype: DType, shape: Shape) -> Result<(), String> {
+        if !Self::CACHED.contains(&dtype) {
+            return Err(format!("in {dtype}: it is stored in f32, f16, bf16 or uint8"));
+        }
+        let group = DType::GROUP;
+        if dtype == DType::Uint8 && !shape.last().is_multiple_of(group) {
+            return Err(format!(
+                "{shape} in {dtype}: it takes heads of multiples of {group} elements; f16 and bf16 take others"
+            ));
+        }
+        Ok(())
+    }
 
     /// Returns the number of operands that hold queries, keys and values.
     pub fn operands(&self) -> usize {

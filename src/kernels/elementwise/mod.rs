@@ -32,7 +32,7 @@ static BINARY_STRIDED: Kernel = Kernel::new(
     Binary::CODES,
 );
 static DROPOUT: Kernel =
-    Kernel::new("dropout", "elementwise/dropout", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[("EVERY", 1.0)]]);
+    Kernel::new("dropout", "elementwise/unary", &["VEC4", "DROPOUT"], &[1, 2, 3], 64, &[&[("EVERY", 1.0)]]);
 static CAST: Kernel =
     Kernel::new("cast", "elementwise/cast", &[], &[1, 2], 64, &[&[("TO_U32", 0.0)], &[("TO_U32", 1.0)]]);
 static PACK_F16: Kernel = Kernel::new("pack_f16", "elementwise/cast", &["PACK", "F16"], &[1, 2], 64, &[&[]]);

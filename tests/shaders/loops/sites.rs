@@ -4,7 +4,9 @@
 use wgrad::autodiff::differentiate;
 use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::{DType, Precision, Rounding, WeightStorage};
-use wgrad::graph::{Attention, Graph, Init, LossScale, Mode, Params, Reduction, Tensor, Trace, Window};
+use wgrad::graph::{
+    Attention, Class, Graph, Init, LossScale, Mode, Params, Reduction, Tensor, Trace, Window,
+};
 use wgrad::kernels::{conv, matmul};
 use wgrad::limits::{Cooperative, Limits, Products};
 use wgrad::optim::Optimizer;
@@ -97,9 +99,10 @@ fn forward(name: String, build: impl Fn(&Stage) -> Tensor) -> Case {
 /// Attention over caches: new tokens, tokens of the cache, elements and number of heads.
 fn cached_attentions(sizes: &[[usize; 4]]) -> Vec<Case> {
     let one = |&[rows, length, size, heads]: &[usize; 4]| {
-        forward(format!("attention of {rows} to {length} by {size}, {heads} heads"), |s| {
+        let dtype = if size.is_multiple_of(64) { DType::Uint8 } else { DType::F32 };
+        let mut case = forward(format!("attention of {rows} to {length} by {size}, {heads} heads"), |s| {
             let [k, v] = [s.x(&[1, rows, 1, size]), s.x(&[1, rows, 1, size])];
-            let caches = ["k", "v"].map(|name| s.params.add_cache(name, [1, length, 1, size], DType::F32));
+            let caches = ["k", "v"].map(|name| s.params.add_cache(name, [1, length, 1, size], dtype));
             let caches = caches.each_ref().map(|cache| s.trace.param(cache));
             let used = s.trace.ids("used", [1], u32::MAX);
             s.x(&[1, rows, heads, size]).cached_attention(
@@ -109,7 +112,11 @@ fn cached_attentions(sizes: &[[usize; 4]]) -> Vec<Case> {
                 &used,
                 &Attention::causal(),
             )
-        })
+        });
+        // A pass of planning gives caches their type.
+        let caches = case.graph.values.iter_mut().filter(|value| value.class == Class::Parameter);
+        caches.filter(|value| value.shape.rank() == 4).for_each(|value| value.dtype = dtype);
+        case
     };
     sizes.iter().map(one).collect()
 }
