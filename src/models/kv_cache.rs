@@ -30,8 +30,8 @@ pub struct CacheSizes {
 
 impl KvCache {
     /// Registers `kv_cache.0.k`, `kv_cache.0.v` and so on, `[batch, tokens, heads, head_size]` in `f32`, `f16`, `bf16` or
-    /// `uint8`, which takes heads of multiples of 64 elements, at the path of `params`, which must be the root of the network's registry. Every plan of a session has them, so it is made
-    /// before any of them is traced.
+    /// `uint8`, which takes heads of multiples of 64 elements, at the path of `params`, which must be the root of the network's
+    /// registry. Every plan of a session has them, so it is made before any of them is traced.
     ///
     /// # Errors
     /// [`Error::Setting`] for a network without a cache, for a cache of nothing, and for more tokens than the network has

@@ -8,13 +8,14 @@ use crate::random;
 use crate::shape::Shape;
 
 /// APOLLO (Zhu et al. 2024, "APOLLO: SGD-like Memory, AdamW-level Performance"): Adam's moments are kept of `R = P G`, a random
-/// projection of a matrix's gradient to `rank` rows; each column of `G` is then scaled as Adam scales that of `R`. State is eight
-/// bytes for each element of `R`: of a matrix `[4096, 4096]` and rank 256 1/16 of AdamW's. `P` has random signs over `√rank`
-/// (Achlioptas 2003), drawn again every `refresh` steps, and is never stored. Projected is the smaller dimension; parameters of more than
-/// two dimensions, such as convolution weights, are matrices `[first dimension, all others]`.
+/// projection of a matrix's gradient to `rank` rows, and each column of `G` is scaled as Adam scales that of `R`. Of a matrix with
+/// more rows than columns, columns are projected and rows are scaled. State is eight bytes for each element of `R`: of a matrix
+/// `[4096, 4096]` and rank 256, 1/16 of AdamW's. `P` has random signs over `√rank` (Achlioptas 2003), drawn again every `refresh`
+/// steps, and is no state. Parameters of more than two dimensions, such as convolution weights, are matrices
+/// `[first dimension, all others]`.
 ///
-/// Vectors, tables read by [`Tensor::embedding`], and matrices whose smaller dimension is `rank` or less are updated by AdamW with the
-/// same settings.
+/// Vectors, tables read by [`Tensor::embedding`], and matrices whose smaller dimension is `rank` or less are updated by AdamW with
+/// the same settings.
 ///
 /// The paper also limits how much the norm of a step grows from one to the next; here that is left to
 /// [`Clip::Norm`](super::Clip::Norm) and [`Schedule`](super::Schedule). [`PlanOptions::offload`](crate::compile::PlanOptions::offload)
@@ -33,7 +34,7 @@ pub struct Apollo {
     pub rank: u32,
     /// Steps with the same projection, at least 1.
     pub refresh: u32,
-    /// One factor for a whole matrix, in place of one for each column.
+    /// One factor for a whole matrix, in place of one for each column or row.
     pub whole: bool,
     /// Multiplies the steps of matrices.
     pub scale: f32,
@@ -79,7 +80,7 @@ impl Apollo {
         let (rows, columns) = gradient.shape().as_matrix();
         let wide = rows <= columns;
         let g = gradient.reshape([rows, columns]);
-        // Of dropout of ones, 0 or 2, which has no key with this bit.
+        // Signs are dropout of ones, 0 or 2, less 1. No dropout of a model has a key with this bit.
         let key = random::key(0, name) as u32 & 0x3fff_ffff | 0x4000_0000;
         let ones = g.fill_like([self.rank as usize, rows.min(columns)], 1.0);
         let draw = Op::Dropout { p: 0.5, key, every: self.refresh };

@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Op, ValueId};
 use crate::kernels;
 
-/// Lets products and sums of squares, and with `others` every operation that [widens](Op::widens) what it reads, read the 16-bit source
-/// of widened copies, through views too. Copies without other readers are removed.
+/// Lets products and sums of squares, and with `others` every operation that [widens](Op::widens) what it reads, read the
+/// 16-bit source of widened copies, through views too. Copies without other readers are removed.
 pub(crate) fn fold_upcasts(mut graph: Graph, others: bool) -> Graph {
     let nodes = std::mem::take(&mut graph.nodes);
     // Widened copies and their views, mapped to their 16-bit source.

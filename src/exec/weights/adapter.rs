@@ -42,8 +42,8 @@ fn name_of_file(name: &str) -> Option<String> {
 }
 
 impl LoraConfig {
-    /// Reads the rank, alpha, dropout, targets and whether it is DoRA of a folder of PEFT: for [`Params::adapt`](crate::graph::Params::adapt),
-    /// before [`Session::load_adapter`] reads the matrices.
+    /// Reads the rank, alpha, dropout and targets of a folder of PEFT, and whether it is DoRA: for
+    /// [`Params::adapt`](crate::graph::Params::adapt), before [`Session::load_adapter`] reads the matrices.
     ///
     /// # Errors
     /// [`Error::Weights`] for a folder that cannot be read, and for targets that are a pattern of PEFT's.

@@ -81,7 +81,8 @@ pub struct SaveOptions {
     /// even. Buffers and optimizer state stay `f32`.
     pub dtype: Option<DType>,
     /// Write `W + (alpha / rank) B A`, with DoRA's lengths of rows, in place of each weight `W` with an adapter
-    /// ([`Params::adapt`](crate::graph::Params::adapt)), and no adapters: a file of the base model, for programs that know none. It has no optimizer state.
+    /// ([`Params::adapt`](crate::graph::Params::adapt)), and no adapters: a file of the base model, for programs that know none.
+    /// It has no optimizer state.
     pub merged: bool,
     /// Leave out frozen parameters, such as a language model under its adapters: a session that loads the file keeps its
     /// own, which it has from a file of the model.
