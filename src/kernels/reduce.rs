@@ -4,8 +4,8 @@ use super::elementwise::{fused, six};
 use super::grid::per_thread;
 use super::kernel::Variants;
 use super::split::threads_fill;
-use super::{Kernel, Launch, Lowered, Operand, Site, matmul};
-use crate::dtype::DType;
+use super::{Kernel, Launch, Lowered, Operand, Site};
+use crate::dtype::{DType, FrozenStorage};
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
 use crate::shape::Shape;
@@ -25,7 +25,8 @@ static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let forms = [REDUCE.clone(), REDUCE.in_workgroups(GROUP)];
-    let types = matmul::SECOND.map(|dtype| forms.each_ref().map(|kernel| reading(kernel, dtype)));
+    let types =
+        FrozenStorage::ALL.map(|storage| forms.each_ref().map(|kernel| reading(kernel, storage.dtype())));
     [types.as_flattened(), &[SUM_PARTS.clone(), SUM_PARTS_EACH.clone()]].concat()
 }
 

@@ -25,7 +25,7 @@ pub struct Lora {
 
 impl Lora {
     /// Registers the parameters of an adapter of `weight [out, in]` at the path of `params`, the layer's. `targets` of the config
-    /// are not read. A weight that is no matrix is reported when a step is traced.
+    /// are not read. Tracing reports a weight that is not a matrix as a mistake.
     #[track_caller]
     pub fn new(params: &Params, weight: &Param, config: &LoraConfig) -> Self {
         if weight.shape().rank() != 2 {

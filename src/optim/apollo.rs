@@ -11,7 +11,7 @@ use crate::shape::Shape;
 /// projection of a matrix's gradient to `rank` rows, and each column of `G` is scaled as Adam scales that of `R`. Of a matrix with
 /// more rows than columns, columns are projected and rows are scaled. State is eight bytes for each element of `R`: of a matrix
 /// `[4096, 4096]` and rank 256, 1/16 of AdamW's. `P` has random signs over `√rank` (Achlioptas 2003), drawn again every `refresh`
-/// steps, and is no state. Parameters of more than two dimensions, such as convolution weights, are matrices
+/// steps; the optimizer does not store it. Parameters of more than two dimensions, such as convolution weights, are matrices
 /// `[first dimension, all others]`.
 ///
 /// Vectors, tables read by [`Tensor::embedding`], and matrices whose smaller dimension is `rank` or less are updated by AdamW with

@@ -7,15 +7,20 @@ use super::{
 use crate::error::{Error, Result};
 
 impl Optimizer {
+    /// Returns the name of an optimizer that computes with rows or whole matrices of a gradient before it updates elements.
+    pub(super) fn of_whole_gradients(&self) -> Option<&'static str> {
+        match self {
+            Self::Adafactor(_) => Some("Adafactor"),
+            Self::AdamMini(_) => Some("Adam-mini"),
+            Self::Muon(_) => Some("Muon"),
+            Self::Apollo(_) => Some("APOLLO"),
+            _ => None,
+        }
+    }
+
     /// Checks that ranks may each update a part of a parameter: each element by itself.
     pub(crate) fn check_shards(&self) -> Result<()> {
-        let name = match self {
-            Self::Adafactor(_) => "Adafactor",
-            Self::AdamMini(_) => "Adam-mini",
-            Self::Muon(_) => "Muon",
-            Self::Apollo(_) => "APOLLO",
-            _ => return Ok(()),
-        };
+        let Some(name) = self.of_whole_gradients() else { return Ok(()) };
         let message = format!(
             "{name} updates rows or matrices as a whole, which ranks cannot share; use another optimizer, such as AdamW or \
              Adam8bit, or do not shard its state"

@@ -288,11 +288,7 @@ impl Optimizer {
             if let Some((settings, state)) = &gradients.scaled {
                 // If clipping or the optimizer processes the gradients before the update, they are unscaled
                 // before that.
-                let early = clip != Clip::Off
-                    || matches!(
-                        self,
-                        Self::Adafactor(_) | Self::AdamMini(_) | Self::Muon(_) | Self::Apollo(_)
-                    );
+                let early = clip != Clip::Off || self.of_whole_gradients().is_some();
                 let unscaled = self.apply_loss_scale(*settings, state, pairs, &scalars, early);
                 (pairs, scalars) = (unscaled.0, unscaled.1);
                 inverse = Some(unscaled.2);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Array;
 use super::elementwise::attention_keeps;
+use super::held;
 use super::rows::log_sum_exp;
 use crate::dtype::DType;
 use crate::graph::{Attend, AttendSizes, StepScalars};
@@ -147,7 +148,7 @@ fn attended(x: &Operands) -> Vec<Vec<f64>> {
 }
 
 /// Returns the result of attention over caches, and the caches with the new rows.
-pub(super) fn over_cache(inputs: &[Array], attend: &Attend, held: DType) -> (Vec<f64>, [Vec<f64>; 2]) {
+pub(super) fn over_cache(inputs: &[Array], attend: &Attend, dtype: DType) -> (Vec<f64>, [Vec<f64>; 2]) {
     let &[batch, rows, heads, size] = inputs[0].shape.dims() else { unreachable!("inferred") };
     let length = inputs[Attend::CACHES[0]].shape.dims()[1];
     let pitch = inputs[1].shape.dims()[2] * size;
@@ -170,9 +171,7 @@ pub(super) fn over_cache(inputs: &[Array], attend: &Attend, held: DType) -> (Vec
         for (cache, whole) in caches.iter_mut().zip([k, v]) {
             let new = used * pitch..(used + rows).min(length) * pitch;
             let elements: Vec<f32> = whole[new.clone()].iter().map(|x| *x as f32).collect();
-            let stored = held.unpack(&held.pack(&elements), elements.len());
-            let place = &mut cache[b * length * pitch..][new];
-            place.iter_mut().zip(stored).for_each(|(place, x)| *place = f64::from(x));
+            cache[b * length * pitch..][new].copy_from_slice(&held(dtype, &elements));
         }
     }
     (o, caches)

@@ -74,7 +74,7 @@ impl<'a> Twin<'a> {
             let zeros = || Some(vec![0.0; value.shape.numel() as usize]);
             match value.class {
                 Class::Parameter => match graph.parameters.iter().find(|p| p.name() == value.name) {
-                    Some(param) => Some(held(value, &param.initial(0..value.shape.numel()))),
+                    Some(param) => Some(held(value.dtype, &param.initial(0..value.shape.numel()))),
                     None => zeros(),
                 },
                 Class::Optimizer => zeros(),
@@ -112,7 +112,7 @@ impl<'a> Twin<'a> {
             return Err(Error::Unknown { kind: "input", name: name.to_owned(), known });
         };
         let mut data = match value.dtype.is_packed() && value.class.is_persistent() {
-            true => held(value, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            true => held(value.dtype, &data.iter().map(|&x| x as f32).collect::<Vec<_>>()),
             false => data.to_vec(),
         };
         // Perturbs after the rounding: a change as small as a rounding error of `f32` would be lost in a
@@ -445,9 +445,9 @@ fn custom(own: &CustomKernel, inputs: &[Array]) -> Result<Vec<f64>> {
     Ok(data)
 }
 
-/// Returns elements rounded to a value's type.
-fn held(value: &Value, data: &[f32]) -> Vec<f64> {
-    value.dtype.unpack(&value.dtype.pack(data), data.len()).into_iter().map(f64::from).collect()
+/// Returns elements rounded to this type.
+fn held(dtype: DType, data: &[f32]) -> Vec<f64> {
+    dtype.unpack(&dtype.pack(data), data.len()).into_iter().map(f64::from).collect()
 }
 
 /// Returns the offset of every position of `dims` with `strides`, in row-major order of the positions.
