@@ -173,6 +173,10 @@ pub enum WeightStorage {
     F16(Rounding),
     /// 16 bits, as [`DType::BF16`].
     Bf16(Rounding),
+    /// 24 bits: 16 as [`DType::BF16`], which the network computes with, and 8 of optimizer state (FlashOptim, Gonzalez Ortiz
+    /// et al. 2026), with which the update has a number of 16 significant bits. Small updates add up, and nothing is drawn.
+    /// Files of weights have the 16 bits, those of training state both.
+    Bf24,
 }
 
 /// Storage of large weights that are not trained: as [`WeightStorage`], without an update that rounds, and in fewer bits. Tables of
@@ -237,37 +241,39 @@ impl WeightStorage {
     pub const SMALLEST: u64 = 1024;
 
     /// The names that [`WeightStorage::named`] knows.
-    pub const NAMES: [&'static str; 3] = ["f32", "f16", "bf16"];
+    pub const NAMES: [&'static str; 4] = ["f32", "f16", "bf16", "bf24"];
 
-    /// Returns the type of large weights; `None` for 32 bits.
+    /// Returns the type of large weights in the network; `None` for 32 bits.
     pub const fn storage(self) -> Option<DType> {
         match self {
             Self::F32 => None,
             Self::F16(_) => Some(DType::F16),
-            Self::Bf16(_) => Some(DType::BF16),
+            Self::Bf16(_) | Self::Bf24 => Some(DType::BF16),
         }
     }
 
     /// Returns the rounding.
     pub const fn rounding(self) -> Rounding {
         match self {
-            Self::F32 => Rounding::Nearest,
+            Self::F32 | Self::Bf24 => Rounding::Nearest,
             Self::F16(rounding) | Self::Bf16(rounding) => rounding,
         }
     }
 
-    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`.
+    /// Returns the lower-case name used in reports and by the command line: `f32`, `f16`, `bf16`, `bf24`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16(_) => "f16",
             Self::Bf16(_) => "bf16",
+            Self::Bf24 => "bf24",
         }
     }
 
     /// Returns the storage of this name.
     pub fn named(name: &str, rounding: Rounding) -> Option<Self> {
-        [Self::F32, Self::F16(rounding), Self::Bf16(rounding)].into_iter().find(|w| w.name() == name)
+        let all = [Self::F32, Self::F16(rounding), Self::Bf16(rounding), Self::Bf24];
+        all.into_iter().find(|w| w.name() == name)
     }
 }
 

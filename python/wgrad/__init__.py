@@ -121,7 +121,8 @@ def plan(model, batch=128, *, image=None, classes=None, seq=None, **settings):
     - ``budget``: the bytes that a session may create, such as ``"8GB"`` or a number. The plan may need more: see ``fits``,
       ``levers`` and ``cheapest`` in the result. ``fit=True`` chooses the cheapest plan that fits, ``max_batch=True`` searches
       for the largest batch with ``recompute="auto"``, too, ``max_seq=True`` for the longest sequence.
-    - ``precision``, ``weights``: f32, f16 or bf16 for activations and weights in memory, int8 or int4 for activations; ``stochastic_rounding``
+    - ``precision``, ``weights``: f32, f16 or bf16 for activations and weights in memory, int8 or int4 for activations, bf24 for weights;
+      ``stochastic_rounding``
     - ``limits``: discrete, webgpu, lavapipe, swiftshader, nvidia, rdna, arc, steam-deck or apple
     - ``recompute``: off, auto (with a budget), every:N, sqrt, policy or named:PATH,PATH
     - ``offload``: off, optimizer, activations, activations:SIZE or activations:PATH+PATH

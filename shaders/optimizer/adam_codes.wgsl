@@ -2,7 +2,9 @@
 #import common/grid
 #import optimizer/weight
 #import optimizer/moment_codes
+#if !CORRECTION
 override TAIL: u32 = 4u; // elements of the last vec4
+#endif
 
 // The moments of a vec4 after this step, 0 past the tensor's end.
 fn within(i: u32) -> Moments {

@@ -5,6 +5,7 @@ mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
+use crate::dtype::WeightStorage;
 use crate::error::{Error, Result};
 use crate::graph::{
     Class, GradientOf, Graph, LOSS_SCALE, LossScale, Mode, Node, Op, OwnGradient, Param, Phase, Share,
@@ -22,6 +23,8 @@ pub struct Gradients {
     pub shares: BTreeMap<ValueId, Share>,
     /// If the gradients are scaled: the settings, and the state that holds the scale.
     pub scaled: Option<(LossScale, Tensor)>,
+    /// How large parameters are stored, of which updates correct those in [`WeightStorage::Bf24`].
+    pub weights: WeightStorage,
     /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
     pub read: Vec<(String, Read)>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::dice::Dice;
 use super::measure::{Allowed, Difference, Moved, perturbations, rounding};
 use super::network::{Feed, Network};
-use super::outcome::{Injection, Outcome, parts, states};
+use super::outcome::{Injection, Outcome, corrections, first_corrections, parts, states};
 use super::reference::{Perturbation, Tensors};
 use super::settings::Settings;
 use super::{Failure, Report, plans};
@@ -263,7 +263,8 @@ fn on_device(
     for (i, (kind, tensors)) in actual.kinds().into_iter().enumerate() {
         let floor = match (kind, options.weights) {
             // A value between two 16-bit numbers may be rounded to either.
-            ("parameter", WeightStorage::Bf16(_)) => 1.0 / 100.0,
+            ("parameter", WeightStorage::Bf16(_) | WeightStorage::Bf24) => 1.0 / 100.0,
+            ("state", WeightStorage::Bf24) => 4e-5,
             ("parameter", WeightStorage::F16(_)) => 1.0 / 800.0,
             ("output of 16 bits", _) => 1.0 / 100.0,
             // A clipped value has rounding errors relative to its unclipped size.
@@ -372,6 +373,10 @@ async fn of_device(
         data[*at] = *number;
         session.set_parameter(name, &data).await?;
     }
+    for (_, name) in corrections(graph) {
+        let words = first_corrections(session.parameter(name).await?.len());
+        session.set_parameter(name, bytemuck::cast_slice(&words)).await?;
+    }
     let mut loss = Ok(0.0);
     for _ in 0..steps {
         loss = match session.run(ProgramId(0)).await {
@@ -403,6 +408,11 @@ async fn of_device(
     for value in states(graph) {
         let data = session.parameter(&value.name).await?;
         outcome.keep(value, wide(data));
+    }
+    for (parameter, name) in corrections(graph) {
+        let words = session.parameter(name).await?;
+        let words: Vec<f64> = words.into_iter().map(|word| f64::from(word.to_bits())).collect();
+        outcome.keep_corrected(parameter, &words);
     }
     if plan.layout.guard_bytes > 0 {
         session.check_guards(ProgramId(0)).await?;

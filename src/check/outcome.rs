@@ -5,8 +5,9 @@ use super::reference::{Perturbation, Tensors, feed};
 use crate::compile::Plan;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{Class, Graph, Value};
-use crate::reference::Twin;
+use crate::graph::{CORRECTION, Class, Graph, Value};
+use crate::random;
+use crate::reference::{self, Twin};
 
 /// Everything that can be read after some steps: outputs including the loss, parameters and optimizer state.
 pub(super) struct Outcome {
@@ -30,6 +31,17 @@ pub(super) fn states(graph: &Graph) -> impl Iterator<Item = &Value> {
     graph.values.iter().filter(|value| value.class.is_persistent() && value.dtype != DType::U32)
 }
 
+/// Returns the parameters that optimizer state corrects, with its name.
+pub(super) fn corrections(graph: &Graph) -> impl Iterator<Item = (&str, &str)> {
+    let state = graph.values.iter().filter(|value| value.class == Class::Optimizer);
+    state.filter_map(|value| Some((value.name.strip_suffix(CORRECTION)?.strip_suffix('.')?, &value.name[..])))
+}
+
+/// Returns corrections to start with, so that one step reads some that are not 0.
+pub(super) fn first_corrections(words: usize) -> Vec<u32> {
+    (0..words as u64).map(|i| random::bits(0, i) as u32).collect()
+}
+
 impl Outcome {
     pub(super) fn empty() -> Self {
         Self {
@@ -46,6 +58,13 @@ impl Outcome {
             _ => &mut self.states,
         };
         list.insert(value.name.clone(), data);
+    }
+
+    /// Keeps a parameter with what corrects it as one tensor of state: a number between two of 16 bits may be rounded to either, and
+    /// the correction then makes up for it.
+    pub(super) fn keep_corrected(&mut self, parameter: &str, words: &[f64]) {
+        let corrected = reference::corrected(&self.parameters[parameter], words);
+        self.states.insert(format!("{parameter} in 24 bits"), corrected);
     }
 
     pub(super) fn read(&mut self, name: &str, dtype: DType, data: Vec<f64>) {
@@ -80,6 +99,10 @@ impl Outcome {
             data[*at] = f64::from(*number);
             twin.set(name, &data)?;
         }
+        for (_, name) in corrections(graph) {
+            let words = first_corrections(twin.parameter(name)?.len());
+            twin.set(name, &words.into_iter().map(f64::from).collect::<Vec<_>>())?;
+        }
         for step in 0..steps {
             if let Some(optimizer) = &plan.optimizer {
                 twin.set_step(&optimizer.scalars(step, optimizer.learning_rate(), plan.seed));
@@ -92,6 +115,9 @@ impl Outcome {
         }
         for value in states(graph) {
             outcome.keep(value, twin.parameter(&value.name)?.to_vec());
+        }
+        for (parameter, name) in corrections(graph) {
+            outcome.keep_corrected(parameter, twin.parameter(name)?);
         }
         Ok(outcome)
     }

@@ -47,6 +47,7 @@ impl Settings {
             WeightStorage::F32,
             WeightStorage::F16(rounding),
             WeightStorage::Bf16(rounding),
+            WeightStorage::Bf24,
         ]);
         let recompute = dice.of(&[
             Recompute::Off,

@@ -103,6 +103,11 @@ impl PlanOptions {
         self.parallel.check()?;
         if tensor > 1 {
             self.optimizer.check_tensor()?;
+            if self.weights == WeightStorage::Bf24 {
+                let message = "weights in bf24 have state of four elements to a word, which ranks that compute a layer together would \
+                               cut; store them in bf16 with stochastic rounding, or in f32";
+                return Err(Error::setting("parallel.tensor", message));
+            }
         }
         if ranks > 1 && shard != Shard::None { self.optimizer.check_shards() } else { Ok(()) }
     }

@@ -303,7 +303,8 @@ impl TrainStep {
         let (trace, gradients) = autodiff::differentiate_scaled(graph, loss, options.loss_scale, total)?;
         // With shares of their own the ranks read parameters for the last time at different exchanges.
         let late = parts.whole_gradients || options.loss_scale.is_some() || !parallel.shares.is_even();
-        let (trace, gradients, shared) = accumulated(trace, gradients, parts)?;
+        let (trace, mut gradients, shared) = accumulated(trace, gradients, parts)?;
+        gradients.weights = options.weights;
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);
@@ -405,7 +406,7 @@ fn accumulated(
         _ => (name, of),
     });
     let read = read.collect();
-    Ok((trace, Gradients { pairs, shares, scaled, read }, shared))
+    Ok((trace, Gradients { pairs, shares, scaled, read, ..Gradients::default() }, shared))
 }
 
 /// Lower bounds on the bytes of all arenas together, with each optimization added to those before it. The

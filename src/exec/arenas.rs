@@ -5,7 +5,7 @@ use super::transfer::Place;
 use crate::compile::{Footprint, Plan, Region, StorageId};
 use crate::device::Buffer;
 use crate::error::{Error, Result};
-use crate::graph::ValueId;
+use crate::graph::{CORRECTION, ValueId};
 
 /// Buffers that all plans of a session share.
 pub(super) struct Arenas {
@@ -69,6 +69,15 @@ fn explained(mut error: Error, plans: &[&Plan]) -> Error {
         *holds = format!("{} at the peak, {}", plan.largest_at_peak(3), plan.peak.at);
     }
     error
+}
+
+/// Returns the storage of the optimizer state with what a parameter's 16 bits lack; `None` if it has none.
+pub(super) fn correction_of(plan: &Plan, parameter: &str) -> Option<StorageId> {
+    let name = format!("{parameter}.{CORRECTION}");
+    // Parameters are the first storages.
+    let state = plan.program.storages.iter().enumerate().skip(plan.graph().parameters.len());
+    let mut named = state.filter(|(_, storage)| storage.is_state() && storage.name == name);
+    named.next().map(|(i, _)| StorageId(i as u32))
 }
 
 /// Finds the storage of a parameter or optimizer state by name.

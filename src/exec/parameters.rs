@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Session;
-use super::arenas::lasting_storage;
+use super::arenas::{correction_of, lasting_storage};
 use super::ranks::all_gather;
 use super::state_layout::StateLayout;
 use super::transfer::Place;
@@ -64,14 +64,23 @@ impl Session {
     }
 
     /// Replaces a parameter or optimizer state. Words that are not `f32` are passed as their bits, as
-    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest. Of what is sharded it takes
-    /// the whole and keeps this rank's part.
+    /// [`Session::parameter`] returns them. Values for 16-bit storage are rounded to nearest, and the 8 bits beside them in
+    /// [`WeightStorage::Bf24`](crate::dtype::WeightStorage::Bf24) set to 0. Of what is sharded it takes the whole and keeps this
+    /// rank's part.
     ///
     /// # Errors
     /// [`Error::Unknown`] with the names there are; [`Error::Input`] for a wrong length.
     #[maybe_async]
     pub async fn set_parameter(&mut self, name: &str, data: &[f32]) -> Result<()> {
-        let storage = lasting_storage(&self.state_plan, name)?;
+        self.set_storage(lasting_storage(&self.state_plan, name)?, data).await?;
+        let Some(correction) = correction_of(&self.state_plan, name) else { return Ok(()) };
+        let words = StateLayout::of(&self.state_plan, correction).whole();
+        self.set_storage(correction, &vec![0.0; words as usize]).await
+    }
+
+    #[maybe_async]
+    async fn set_storage(&mut self, storage: StorageId, data: &[f32]) -> Result<()> {
+        let name = &self.state_plan.program.storages[storage.0 as usize].name;
         let held = StateLayout::of(&self.state_plan, storage);
         if held.whole() != data.len() as u64 {
             let message = format!("takes {} elements, got {}", held.whole(), data.len());

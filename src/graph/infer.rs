@@ -172,8 +172,9 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         },
         Op::Copy | Op::Detach | Op::SumRanks { .. } => same(0),
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
-        Op::Update { rule, share, .. } => {
-            debug_assert_eq!(inputs.len(), Update::STATE + rule.states() + rule.others());
+        Op::Update { rule, stored, share, .. } => {
+            let own = Update::STATE + rule.states() + rule.others();
+            debug_assert_eq!(inputs.len(), own + stored.operands());
             debug_assert_eq!(inputs[2].1, U32);
             match share {
                 Some(share) if shape(1).numel() == share.len => {}

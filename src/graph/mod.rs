@@ -76,8 +76,10 @@ pub use op::{
     Gates, Kept, MAX_HEAD, MomentCodes, Op, Read, Reduction, Resample, RowNorm, Running, Saves, Share,
     Source, Stored, Unary, Update,
 };
+pub(crate) use op::{
+    CORRECTION, Pair, Results, can_fuse, corrections, largest, only_reads, reads, sigmoid, special,
+};
 pub use op::{IGNORE, LossScale};
-pub(crate) use op::{Pair, Results, can_fuse, largest, only_reads, reads, sigmoid, special};
 pub(crate) use own_gradient::OwnGradient;
 pub use params::{Init, Param, ParamGroup, Params};
 pub use rope::{Rope, RopeScaling};

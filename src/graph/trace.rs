@@ -370,11 +370,14 @@ impl Trace {
         self.state.borrow().graph.pieces.iter().any(|piece| Some(piece.of) == parameter.id())
     }
 
+    /// Returns the parameter of this name.
+    pub(crate) fn parameter(&self, name: &str) -> Option<Param> {
+        self.state.borrow().graph.parameters.iter().find(|param| param.name() == name).cloned()
+    }
+
     /// Returns how a parameter is updated.
     pub(crate) fn group_of(&self, parameter: &str) -> ParamGroup {
-        let state = self.state.borrow();
-        let param = state.graph.parameters.iter().find(|param| param.name() == parameter);
-        param.map_or_else(ParamGroup::default, |param| *param.group())
+        self.parameter(parameter).map_or_else(ParamGroup::default, |param| *param.group())
     }
 
     /// Whether a parameter is a table that [`Op::Embedding`] reads.

@@ -20,11 +20,11 @@ pub use muon::Muon;
 pub use schedule::{Custom, Schedule};
 
 use crate::autodiff::{Gradients, Read};
-use crate::dtype::DType;
+use crate::dtype::{DType, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{
-    Counting, LossScale, MomentCodes, Op, ParamGroup, Phase, Share, StepScalars, Stored, Tensor, Trace,
-    Update, ValueId,
+    CORRECTION, Counting, LossScale, MomentCodes, Op, ParamGroup, Phase, Share, StepScalars, Stored, Tensor,
+    Trace, Update, ValueId, corrections,
 };
 use crate::shape::Shape;
 
@@ -282,7 +282,7 @@ impl Optimizer {
         clip.check()?;
         trace.phase(Phase::Update, || {
             let mut scalars = trace.step_scalars();
-            let (raw, shares) = (gradients.pairs, gradients.shares);
+            let (raw, shares, weights) = (gradients.pairs, gradients.shares, gradients.weights);
             let mut pairs = raw.clone();
             let mut inverse = None;
             if let Some((settings, state)) = &gradients.scaled {
@@ -313,8 +313,11 @@ impl Optimizer {
                 {
                     optimizer = apollo.for_others().into();
                 }
+                let corrected = weights == WeightStorage::Bf24
+                    && trace.parameter(&name).is_some_and(|param| param.stored_as(weights) == DType::BF16);
+                let stored = if corrected { Stored::Corrected } else { Stored::Nearest };
                 trace.layer(layer, || {
-                    optimizer.append_one(trace, (&name, rate), (&weight, share), &gradient, &scalars)
+                    optimizer.append_one(trace, (&name, rate), (&weight, stored, share), &gradient, &scalars)
                 });
             }
         });
@@ -366,27 +369,11 @@ impl Optimizer {
         &self,
         trace: &Trace,
         (name, rate): (&str, f32),
-        (weight, share): (&Tensor, Option<Share>),
+        (weight, stored, share): (&Tensor, Stored, Option<Share>),
         gradient: &Tensor,
         scalars: &Tensor,
     ) {
         let elements = weight.shape().numel();
-        let op = Op::Update { rule: self.update(elements), rate, stored: Stored::Nearest, share };
-        if let Self::Adafactor(adafactor) = self {
-            let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
-            trace.emit(op, &[weight, &update, scalars, &u2, &w2], Location::caller());
-            return;
-        }
-        let step = match self {
-            Self::Muon(muon) => Some(muon.step(trace, name, gradient, scalars)),
-            Self::Apollo(apollo) => Some(apollo.step(trace, name, gradient, scalars)),
-            _ => None,
-        };
-        if let Some(step) = step {
-            trace.emit(op, &[weight, &step, scalars], Location::caller());
-            return;
-        }
-        let states = self.states(weight.shape());
         let in_pieces = trace.is_in_pieces(weight);
         let state = |(s, dtype, shape): (&str, DType, Shape)| {
             let name = format!("{name}.{s}");
@@ -402,7 +389,29 @@ impl Optimizer {
                 }
             }
         };
-        let mut states: Vec<Tensor> = states.into_iter().map(state).collect();
+        let words = Shape::from([corrections(elements) as usize]);
+        let correction = (stored == Stored::Corrected).then(|| state((CORRECTION, DType::U32, words)));
+        let emit = |inputs: &[&Tensor]| {
+            let inputs: Vec<&Tensor> = inputs.iter().copied().chain(&correction).collect();
+            trace.emit(
+                Op::Update { rule: self.update(elements), rate, stored, share },
+                &inputs,
+                Location::caller(),
+            );
+        };
+        if let Self::Adafactor(adafactor) = self {
+            let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
+            return emit(&[weight, &update, scalars, &u2, &w2]);
+        }
+        let step = match self {
+            Self::Muon(muon) => Some(muon.step(trace, name, gradient, scalars)),
+            Self::Apollo(apollo) => Some(apollo.step(trace, name, gradient, scalars)),
+            _ => None,
+        };
+        if let Some(step) = step {
+            return emit(&[weight, &step, scalars]);
+        }
+        let mut states: Vec<Tensor> = self.states(weight.shape()).into_iter().map(state).collect();
         if share.is_some_and(|share| share.len == 0) {
             return;
         }
@@ -411,7 +420,7 @@ impl Optimizer {
         }
         let mut inputs = vec![weight, gradient, scalars];
         inputs.extend(&states);
-        trace.emit(op, &inputs, Location::caller());
+        emit(&inputs);
     }
 
     /// Returns the state of a parameter of this shape, except for Adafactor's: names as in PyTorch's state

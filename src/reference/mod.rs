@@ -33,6 +33,7 @@ mod update;
 
 pub use crate::graph::special::{erf, erfc};
 pub use elementwise::{attention_keeps, dropout_keeps};
+pub(crate) use halves::corrected;
 
 use std::collections::BTreeMap;
 
@@ -209,6 +210,7 @@ impl<'a> Twin<'a> {
                         None => all.clone(),
                     };
                     let mut own: Vec<Vec<f64>> = memory.iter().zip(&shares).map(cut).collect();
+                    halves::load(*stored, &mut own);
                     update::update(rule, *rate, &mut own);
                     halves::store(held, *stored, &mut own);
                     for ((all, share), own) in memory.iter_mut().zip(&shares).zip(own) {

@@ -6,7 +6,7 @@ use super::kept::waiting;
 use super::table::Table;
 use super::tensors::{TensorReport, tensors};
 use crate::compile::{Footprint, Plan, Savings};
-use crate::graph::Class;
+use crate::graph::{CORRECTION, Class};
 use crate::json::Json;
 use crate::units::Bytes;
 
@@ -167,7 +167,11 @@ fn note(plan: &Plan, class: Class, all: &[TensorReport]) -> String {
     let of = || all.iter().filter(|t| t.class == class);
     match class {
         Class::Parameter | Class::Input => format!("{} tensors", of().count()),
-        Class::Optimizer => plan.optimizer.map_or(String::new(), |o| o.state_names().join(", ")),
+        Class::Optimizer => {
+            let corrections = of().any(|t| t.name.rsplit('.').next() == Some(CORRECTION));
+            let own = plan.optimizer.map(|optimizer| optimizer.state_names()).unwrap_or_default();
+            own.into_iter().chain(corrections.then_some(CORRECTION)).collect::<Vec<_>>().join(", ")
+        }
         Class::Gradient => match of().map(|t| t.bytes).max() {
             Some(bytes) => format!("each gone after its update; the largest is {}", Bytes(bytes)),
             None => String::new(),

@@ -262,12 +262,12 @@ impl Request {
     }
 
     fn options(&self) -> Result<PlanOptions> {
-        if self.stochastic_rounding && self.weights == "f32" {
+        let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
+        let weights = WeightStorage::named(&self.weights, rounding).unwrap_or_default();
+        if weights.rounding() != rounding {
             let message = "stochastic rounding is for weights in 16 bits: set weights to bf16 or f16";
             return Err(Error::setting("stochastic_rounding", message));
         }
-        let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
-        let weights = WeightStorage::named(&self.weights, rounding).unwrap_or_default();
         let ranks = self.options.parallel.ranks;
         let Parallel { shard, tensor, .. } = self.options.parallel;
         let accumulate = self.parts();

@@ -1,14 +1,18 @@
 //! Functions of one and two elements: the accuracy that WGSL requires, odd lengths, broadcasting, extreme
 //! values.
 
+use wgrad::compile::{PlanOptions, TrainStep};
 use wgrad::dtype::DType;
-use wgrad::graph::Tensor;
+use wgrad::exec::{ProgramId, Session};
+use wgrad::graph::{Class, Init, Params, Tensor};
+use wgrad::optim::Sgd;
+use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
 use super::{SIZES, everywhere, placed_both_ways, unchecked};
-use crate::support::close::{EXACT, Near, ULP, ulps};
+use crate::support::close::{EXACT, Near, ULP, assert_close, ulps};
 use crate::support::compare::compare;
-use crate::support::noise;
+use crate::support::{both_classes, devices, noise, on_each};
 
 type Function = fn(&Tensor) -> Tensor;
 /// Largest error for the element `x` and the true result `y`.
@@ -191,6 +195,42 @@ fn nan_stays_nan() {
                 batch.expect(name, &f(&x), Near { rel: 1e-5, abs: 1e-5 });
             }
         });
+    });
+}
+
+#[test]
+fn gradients_at_nan_are_those_of_the_twin() {
+    let numbers = vec![f32::NAN, 0.5, -f32::NAN, 0.0, -2.0, 3.0];
+    let params = Params::new(0);
+    let step = TrainStep::trace(&params, |trace| {
+        let all = UNARY
+            .into_iter()
+            .map(|(name, f, _)| f(&trace.param(&params.add(name, [6], Init::Constant(0.5)))));
+        all.map(|y| y.cast(DType::F32).sum(&[])).reduce(|sum, term| sum.add(&term)).expect("some functions")
+    });
+    let step = step.expect("a scalar loss");
+    // A momentum buffer after one step is the gradient.
+    let optimizer = Sgd { lr: 0.0, momentum: 0.5, ..Sgd::default() }.into();
+    let options = PlanOptions { optimizer, ..PlanOptions::default() };
+    on_each(devices(), |device| {
+        for limits in both_classes(device) {
+            let plan = step.plan(&options, &limits).expect("planned");
+            let mut session = Session::new(device, &plan).expect("a session opens");
+            let mut twin = Twin::new(plan.graph());
+            twin.set_step(&plan.optimizer.expect("a training plan").scalars(0, 0.0, 0));
+            session.set_accept_non_finite(true);
+            for (name, ..) in UNARY {
+                session.set_parameter(name, &numbers).expect("a parameter");
+                twin.set_f32(name, &numbers).expect("a parameter");
+            }
+            session.run(ProgramId(0)).expect("the plan runs");
+            twin.run().expect("the twin runs");
+            for value in plan.graph().values.iter().filter(|value| value.class == Class::Optimizer) {
+                let found = session.parameter(&value.name).expect("the optimizer's state");
+                let expected = twin.parameter(&value.name).expect("the optimizer's state");
+                assert_close(&value.name, &found, expected, Near { rel: 1e-5, abs: 1e-5 });
+            }
+        }
     });
 }
 

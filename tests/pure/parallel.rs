@@ -1,6 +1,7 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
 use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, Shares, fit, levers};
+use wgrad::dtype::WeightStorage;
 use wgrad::graph::{Class, Value};
 use wgrad::limits::Limits;
 use wgrad::models::Model;
@@ -370,6 +371,12 @@ fn ranks_that_cannot_compute_layers_together_are_refused() {
     let error = |model, parallel| plan(model, 4, 1, parallel).expect_err("refused").to_string();
     assert!(error("cnn", together(0, 2)).contains("no layer can be split over 2 ranks"));
     assert!(error("mlp", Parallel { tensor: 2, ..Parallel::of(0, 4) }).contains("tensor 2 of 4 ranks"));
+    let options =
+        PlanOptions { parallel: together(0, 2), weights: WeightStorage::Bf24, ..PlanOptions::default() };
+    let step = Model::named("mlp", 0).and_then(|model| model.train_step(4)).expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    let refused = step.plan(&options, &limits).expect_err("refused").to_string();
+    assert!(refused.contains("weights in bf24"), "{refused}");
     let sharded = Parallel { shard: Shard::Optimizer, ..together(0, 2) };
     assert!(error("mlp", sharded).contains("with `shard`"));
     let shares = Shares::of(&[1, 1]).expect("shares");

@@ -193,7 +193,8 @@ fn sharded_state_of_every_kind_has_the_bits_of_one() {
     let overflow = LossScale { start: 2f32.powi(24), interval: 2 };
     let skipped = PlanOptions { loss_scale: Some(overflow), precision: Precision::F16, ..blocks };
     let four = PlanOptions { optimizer: Adam4bit::default().into(), ..blocks };
-    for (case, options) in [blocks, away, skipped, four].iter().enumerate() {
+    let corrected = PlanOptions { weights: WeightStorage::Bf24, ..away };
+    for (case, options) in [blocks, away, skipped, four, corrected].iter().enumerate() {
         on_one(case, |device| assert_equals_one_device(device, "wide", options, &[2, 4]));
     }
 }

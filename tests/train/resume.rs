@@ -73,7 +73,8 @@ fn stopped_runs_continue_to_the_bit() {
                 (Precision::F32, WeightStorage::F32),
                 (Precision::F16, WeightStorage::F32),
                 (Precision::Bf16, WeightStorage::Bf16(Rounding::Stochastic)),
-            ][i % 3];
+                (Precision::F32, WeightStorage::Bf24),
+            ][i % 4];
             let loss_scale = (precision == Precision::F16).then(LossScale::default);
             let optimizer = Optimizer::named(name).unwrap();
             let plan = PlanOptions { optimizer, precision, weights, loss_scale, ..PlanOptions::default() };

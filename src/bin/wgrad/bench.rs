@@ -38,7 +38,7 @@ pub struct Options {
     /// keeps the adapter busy.
     #[arg(long)]
     size: Option<String>,
-    /// Storage format of a kernel's operands: f32, f16 or bf16. Casts precede kernels that cannot read 16
+    /// Storage format of a kernel's operands: f32, f16, bf16, or bf24 for updates. Casts precede kernels that cannot read 16
     /// bits, as in a plan.
     #[arg(long)]
     dtype: Option<String>,

@@ -47,7 +47,8 @@ pub struct Options {
     /// Format of activations saved for the backward pass: f32, f16, bf16, int8 or int4.
     #[arg(long, visible_alias = "activations", default_value = "f32")]
     pub precision: String,
-    /// Storage format of matrices, tables and convolution kernels: f32, f16 or bf16.
+    /// Storage format of matrices, tables and convolution kernels: f32, f16, bf16 or bf24, which is bf16 for the network and 8 bits
+    /// more for the update.
     #[arg(long, default_value = "f32")]
     pub weights: String,
     /// Round 16-bit weights stochastically, so that small steps accumulate.
@@ -225,15 +226,16 @@ impl Options {
 
     pub fn weights(&self) -> Result<WeightStorage> {
         let rounding = if self.stochastic_rounding { Rounding::Stochastic } else { Rounding::Nearest };
-        if self.stochastic_rounding && self.weights == "f32" {
-            let message = "--stochastic-rounding is for weights in 16 bits: add --weights bf16 or f16";
-            return Err(Error::setting("command line", message.to_owned()));
-        }
-        WeightStorage::named(&self.weights, rounding).ok_or_else(|| Error::Unknown {
+        let weights = WeightStorage::named(&self.weights, rounding).ok_or_else(|| Error::Unknown {
             kind: "weight storage",
             name: self.weights.clone(),
             known: WeightStorage::NAMES.map(str::to_owned).to_vec(),
-        })
+        })?;
+        if weights.rounding() != rounding {
+            let message = "--stochastic-rounding is for weights in 16 bits: add --weights bf16 or f16";
+            return Err(Error::setting("command line", message.to_owned()));
+        }
+        Ok(weights)
     }
 
     /// Returns the network with its loss and frozen parameters.

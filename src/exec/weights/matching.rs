@@ -7,7 +7,7 @@ use super::read::{Entry, File, converts};
 use super::{Stored, failed};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::LOSS_SCALE;
+use crate::graph::{CORRECTION, LOSS_SCALE};
 
 /// The session's side of a match.
 pub(super) struct Wanted<'a> {
@@ -56,6 +56,8 @@ pub(super) fn matched(file: &mut File<'_>, wanted: &Wanted<'_>) -> Result<Matche
     for (name, stored) in &wanted.tensors {
         match found.get(name) {
             Some((theirs, info)) => problems.extend(difference(theirs, info, stored)),
+            // Weights of a file without it start with their 16 bits.
+            None if wanted.corrects(name).is_some() => {}
             None => report.missing.push(name.clone()),
         }
     }
@@ -87,12 +89,20 @@ pub(super) fn matched(file: &mut File<'_>, wanted: &Wanted<'_>) -> Result<Matche
 }
 
 impl Wanted<'_> {
+    /// Returns the tensor whose 16 bits the optimizer state of this name corrects.
+    fn corrects(&self, name: &str) -> Option<&Stored> {
+        self.tensors.get(name.strip_suffix(CORRECTION)?.strip_suffix('.')?)
+    }
+
     /// Returns why a tensor that the session does not have is not needed; `None` if the tensor is unexpected.
     fn needless(&self, ours: &str, info: &Entry) -> Option<Ignored> {
         let last = ours.rsplit('.').next();
         let counts = last == Some("num_batches_tracked") && info.dtype == safetensors::Dtype::I64;
         if counts && info.shape.is_empty() {
             return Some(Ignored::BatchCount);
+        }
+        if !self.evaluates && self.corrects(ours).is_some_and(|weight| !weight.state) {
+            return Some(Ignored::Correction);
         }
         let of_a_parameter = ours.rsplit_once('.').is_some_and(|(param, _)| self.tensors.contains_key(param));
         (self.evaluates && (ours == LOSS_SCALE || of_a_parameter)).then_some(Ignored::OptimizerState)

@@ -346,8 +346,9 @@ impl Session {
         let wanted = Wanted { tensors, evaluates, strict: options.strict, name_of };
         let Matched { tensors, mut report } = matched(&mut file, &wanted)?;
         let mut in_order: Vec<_> = tensors.into_iter().collect();
-        in_order.sort_by_key(|(_, entry)| entry.start);
         let stored = |name: &str| &wanted.tensors[name];
+        // State comes after parameters: setting one resets its correction.
+        in_order.sort_by_key(|(name, entry)| (stored(name).state, entry.start));
         if !options.accept_non_finite {
             for (name, info) in in_order.iter().filter(|(name, _)| stored(name).finite) {
                 let held = stored(name).dtype;

@@ -101,6 +101,8 @@ pub enum Ignored {
     Duplicate,
     /// Optimizer state, for a session that only evaluates.
     OptimizerState,
+    /// What [`WeightStorage::Bf24`](crate::dtype::WeightStorage::Bf24) adds to 16 bits, for a session with other weights.
+    Correction,
     /// Optimizer state that is incomplete in the file: it is loaded whole or not at all.
     PartOfState,
 }
@@ -112,6 +114,7 @@ impl fmt::Display for Ignored {
             Self::LeftOut => "left out by `rename`",
             Self::Duplicate => "equal to another tensor of the same name in the model",
             Self::OptimizerState => "optimizer state, the session only evaluates",
+            Self::Correction => "corrects weights in bf24, the session holds them otherwise",
             Self::PartOfState => "part of an optimizer's state",
         })
     }

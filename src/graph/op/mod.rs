@@ -27,6 +27,7 @@ pub use rows::{Gates, RowNorm};
 pub(crate) use unary::Domain;
 pub(crate) use unary::sigmoid;
 pub use unary::{Saves, Unary};
+pub(crate) use update::{CORRECTION, corrections};
 pub use update::{MomentCodes, Share, Stored, Update};
 
 use std::sync::Arc;
@@ -491,11 +492,8 @@ impl Op {
     /// Returns the positions of the inputs that the operation changes in place.
     pub fn mutates(&self) -> &'static [usize] {
         match self {
-            Self::Update { rule: Update::Sgd { .. } | Update::Adafactor { .. }, .. }
-            | Self::MovingAverage { .. } => &[0],
-            Self::Update { rule, .. } if rule.states() == 1 => &[0, 3],
-            Self::Update { rule, .. } if rule.states() == 2 => &[0, 3, 4],
-            Self::Update { .. } => &[0, 3, 4, 5],
+            Self::Update { rule, stored, .. } => rule.mutates(*stored == Stored::Corrected),
+            Self::MovingAverage { .. } => &[0],
             Self::LossScale { .. } | Self::Replace { .. } => &[0],
             // It changes nothing, and waits for the update.
             Self::Send { share: Some(_), .. } => &[0],

@@ -158,7 +158,7 @@ functions! {
     /// `y = |x|`; the derivative at 0 is 0
     Abs as abs saves Input on Any:
         |x, _, _| x.abs(), "abs(v)";
-        |s, _, _| if s == 0.0 { 0.0 } else { s.signum() }, "sign(s)";
+        |s, _, _| if s == 0.0 { 0.0 } else { s.signum() }, "or_nan4(s, sign(s))";
     /// `y = x²`
     Square as square saves Input on Any:
         |x, _, _| x * x, "v * v";

@@ -180,6 +180,22 @@ impl Update {
         }
     }
 
+    /// Positions of the operands that are changed in place; the last one is the correction of a parameter that has one.
+    pub(crate) const fn mutates(&self, corrected: bool) -> &'static [usize] {
+        match (self.states(), self.others(), corrected) {
+            (0, _, false) => &[0],
+            (1, _, false) => &[0, 3],
+            (2, _, false) => &[0, 3, 4],
+            (_, _, false) => &[0, 3, 4, 5],
+            (0, 0, true) => &[0, 3],
+            (0, _, true) => &[0, 5],
+            (1, 0, true) => &[0, 3, 4],
+            (1, _, true) => &[0, 3, 5],
+            (2, _, true) => &[0, 3, 4, 5],
+            (_, _, true) => &[0, 3, 4, 5, 6],
+        }
+    }
+
     /// Position of the gradient operand.
     pub(crate) const GRADIENT: usize = 1;
     /// Position of the step scalars.
@@ -197,4 +213,23 @@ pub enum Stored {
     /// Stochastic rounding: the expected value is the unrounded number. The bits are drawn per element from
     /// (seed, step, this key). The key is below 2³¹.
     Stochastic(u32),
+    /// To nearest, for a parameter in `bf16`. What that takes off is in the last operand, [`corrections`] words, and added before
+    /// the next update.
+    Corrected,
+}
+
+impl Stored {
+    /// Number of operands after those of the [`Update`].
+    pub(crate) const fn operands(self) -> usize {
+        matches!(self, Self::Corrected) as usize
+    }
+}
+
+/// Suffix of the names of optimizer state that corrects parameters in 16 bits.
+pub(crate) const CORRECTION: &str = "correction";
+
+/// Number of words that correct `n` elements. Four elements share a word, the first in its lowest byte: a whole number from -128 to
+/// 127 in units of 1/256 of the distance to the next `bf16`, away from zero.
+pub(crate) const fn corrections(n: u64) -> u64 {
+    n.div_ceil(4)
 }

@@ -11,6 +11,9 @@ use crate::dtype::DType;
 use crate::graph::{MomentCodes, Stored, Update};
 use crate::limits::AdapterClass;
 
+/// Binding of what corrects weights, after those of every update.
+const CORRECTION_SLOT: u32 = 7;
+
 /// The kernel of an update for weights of 32 bits, and the constants of its forms for weights of 16 bits.
 struct UpdateKernel {
     kernel: Kernel,
@@ -72,13 +75,23 @@ static MOVING_AVERAGE: Kernel =
     Kernel::new("moving_average", "optimizer/moving_average", &["VEC4"], &[1, 2, 3, 4], 64, &[&[]]);
 
 impl UpdateKernel {
-    /// Returns the kernel for weights and gradients of these element types.
-    fn of(&self, weights: DType, gradient: DType) -> Kernel {
+    /// Whether its constants say how many elements the last vec4 has: moments past the end are in no block.
+    fn knows_tail(&self) -> bool {
+        self.kernel.variants.iter().flat_map(|constants| *constants).any(|(name, _)| *name == "TAIL")
+    }
+
+    /// Returns the kernel for weights and gradients of these element types; `corrected` weights are `bf16`.
+    fn of(&self, weights: DType, corrected: bool, gradient: DType) -> Kernel {
         let half = |define, suffix| Kernel {
             variants: self.half_variants,
             ..self.kernel.with(define).suffixed(suffix)
         };
         let kernel = match weights {
+            _ if corrected => {
+                let mut kernel = self.kernel.with("BF16").with("CORRECTION").suffixed("bf24");
+                kernel.slots.to_mut().push(CORRECTION_SLOT);
+                kernel
+            }
             DType::F16 => half("F16", "f16"),
             DType::BF16 => half("BF16", "bf16"),
             _ => self.kernel.clone(),
@@ -111,7 +124,11 @@ pub(super) fn kernels() -> Vec<Kernel> {
     let types = Kernel::HELD.into_iter().flat_map(|weights| Kernel::HELD.map(|gradient| (weights, gradient)));
     let types: Vec<_> = types.filter(|(weights, gradient)| updates_by(*weights, *gradient)).collect();
     let of = |update: &UpdateKernel| {
-        types.iter().map(|(weights, gradient)| update.of(*weights, *gradient)).collect::<Vec<_>>()
+        let of = |&(weights, gradient): &(DType, DType)| {
+            let corrected = (weights == DType::BF16).then(|| update.of(weights, true, gradient));
+            [Some(update.of(weights, false, gradient)), corrected]
+        };
+        types.iter().flat_map(of).flatten().collect::<Vec<_>>()
     };
     let updates = updates.into_iter().flat_map(of);
     updates.chain([MOVING_AVERAGE.clone()]).chain(loss_scale::kernels()).collect()
@@ -182,18 +199,23 @@ fn launch(
     mut constants: Vec<(&'static str, f64)>,
     Storing { stored, first }: Storing,
 ) -> Launch<Operand> {
-    let weights = site.inputs[0].1;
+    let (shape, weights) = site.inputs[0];
     let key = match stored {
         Stored::Stochastic(key) if weights.is_half() => key,
         _ => 0,
     };
-    if weights.is_half() {
+    let corrected = stored == Stored::Corrected;
+    if weights.is_half() && !corrected {
         constants.push(("STOCHASTIC", flag(stored != Stored::Nearest)));
+    }
+    if corrected || kernel.knows_tail() {
+        constants.push(("TAIL", ((shape.numel() - 1) % 4 + 1) as f64));
     }
     let mut params = vec![quads];
     params.extend(settings.iter().map(|setting| setting.to_bits()));
     params.extend([key, (first / 4) as u32]);
-    let mut launch = per_thread(site, &kernel.of(weights, site.inputs[1].1), threads, memory, &params);
+    let mut launch =
+        per_thread(site, &kernel.of(weights, corrected, site.inputs[1].1), threads, memory, &params);
     launch.constants = constants;
     launch
 }
@@ -216,8 +238,7 @@ fn adam_codes(
     let workgroup = u64::from(kernel.kernel.workgroup);
     let threads =
         if of_threads { n.div_ceil(codes.block()) } else { codes.words(n).next_multiple_of(workgroup) };
-    let constants = vec![("TAIL", ((n - 1) % 4 + 1) as f64)];
-    launch(site, kernel, (quads(n), threads), memory, settings, constants, storing)
+    launch(site, kernel, (quads(n), threads), memory, settings, Vec::new(), storing)
 }
 
 pub(super) fn moving_average(site: &Site, scale: f32, share: Option<f32>) -> Launch<Operand> {

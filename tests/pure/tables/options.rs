@@ -116,21 +116,22 @@ fn activation_codes_table_matches_the_plans() {
 #[test]
 fn weight_precision_table_matches_the_plans() {
     let standard = options("adam8bit");
-    let weights = WeightStorage::Bf16(Rounding::Stochastic);
+    let storages = [WeightStorage::F32, WeightStorage::Bf24, WeightStorage::Bf16(Rounding::Stochastic)];
     let half = PlanOptions { precision: Precision::F16, ..standard };
-    let pair = |options: PlanOptions| {
-        [options, PlanOptions { weights, ..options }].map(|options| plan("gpt2", 8, Some(1024), &options))
+    let each = |options: PlanOptions| {
+        storages.map(|weights| plan("gpt2", 8, Some(1024), &PlanOptions { weights, ..options }))
     };
     let parameters = |plan: &Plan| {
         let of = plan.class_bytes().into_iter().find(|(class, _)| *class == Class::Parameter);
         of.expect("parameters").1
     };
     let total = |plan: &Plan| plan.footprint().total();
-    let row = |title: &str, plans: &[Plan; 2], of: &dyn Fn(&Plan) -> u64| {
-        let [wide, narrow] = plans.each_ref().map(of);
-        vec![title.to_owned(), bytes(wide), bytes(narrow), format!("{} less", bytes(wide - narrow))]
+    let row = |title: &str, plans: &[Plan; 3], of: &dyn Fn(&Plan) -> u64| {
+        let [wide, more, narrow] = plans.each_ref().map(of);
+        let less = format!("{} less", bytes(wide - narrow));
+        vec![title.to_owned(), bytes(wide), bytes(more), bytes(narrow), less]
     };
-    let (wide, both) = (pair(standard), pair(half));
+    let (wide, both) = (each(standard), each(half));
     let rows = [
         row("parameters", &wide, &parameters),
         row("everything the session creates", &wide, &total),
@@ -139,7 +140,7 @@ fn weight_precision_table_matches_the_plans() {
     check(
         "docs/precision.md",
         "weights",
-        &markdown(&strings(&["", "weights f32", "weights bf16", ""]), rows),
+        &markdown(&strings(&["", "weights f32", "weights bf24", "weights bf16", "from f32 to bf16"]), rows),
     );
 }
 

@@ -369,7 +369,9 @@ fn convolutions(add: Add, sizes: &[([usize; 4], [usize; 4], usize, usize)]) {
 pub fn trained() -> Vec<(Graph, Limits)> {
     let mut list = Vec::new();
     let rounding = Rounding::default();
-    for weights in [WeightStorage::F32, WeightStorage::F16(rounding), WeightStorage::Bf16(rounding)] {
+    for weights in
+        [WeightStorage::F32, WeightStorage::F16(rounding), WeightStorage::Bf16(rounding), WeightStorage::Bf24]
+    {
         for optimizer in Optimizer::NAMES {
             let optimizer = Optimizer::named(optimizer).expect("known");
             for (precision, loss_scale) in

@@ -18,7 +18,7 @@ use super::work::{Timed, Work};
 pub fn precision(dtype: WeightStorage) -> Precision {
     match dtype {
         WeightStorage::F16(_) => Precision::F16,
-        WeightStorage::F32 | WeightStorage::Bf16(_) => Precision::F32,
+        WeightStorage::F32 | WeightStorage::Bf16(_) | WeightStorage::Bf24 => Precision::F32,
     }
 }
 
@@ -159,7 +159,11 @@ impl Operands {
         graph.values[weight.index()].dtype = dtype.storage().unwrap_or(DType::F32);
         let trace = Trace::over(graph, Mode::Train);
         let pairs = vec![(weight, trace.tensor(gradient))];
-        Work::optimizer()?.append(&trace, Gradients { pairs, ..Gradients::default() }, Clip::Off)?;
+        Work::optimizer()?.append(
+            &trace,
+            Gradients { pairs, weights: dtype, ..Gradients::default() },
+            Clip::Off,
+        )?;
         trace.finish()
     }
 }
