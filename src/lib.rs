@@ -118,6 +118,7 @@ pub mod nn;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod optim;
+mod parallel;
 mod pickle;
 pub mod progress;
 #[cfg(not(feature = "internals"))]

@@ -225,6 +225,7 @@ impl Plan {
 }
 
 /// A plan without its dispatches. Variants are compared in this form, and only the chosen one is lowered.
+#[derive(Clone, Debug)]
 pub(super) struct Packed(Plan);
 
 impl Packed {

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::graph::{GradientOf, Graph, Mode, Param, ParamGroup, Params, Tensor, Trace, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
 use crate::optim::Clip;
-use crate::progress;
 use crate::units::Bytes;
+use crate::{parallel, progress};
 
 /// A traced model with a scalar loss: the forward half of a training step.
 #[derive(Clone, Debug)]
@@ -78,12 +78,9 @@ impl TrainStep {
     /// As [`TrainStep::plan`], except for the budget.
     pub fn savings(&self, options: &PlanOptions, limits: &Limits) -> Result<Savings> {
         let limits = &limits.within(options.precision);
-        let (task, mut known) = (progress::task("savings", 6), 0);
         // Without fusion there may be tensors larger than a binding, which no plan has.
         let unbound = &Limits { max_binding: u64::MAX, ..limits.clone() };
-        let mut bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
-            task.done(known);
-            known += 1;
+        let bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
             let options = PlanOptions { rebuild, fuse, ..*options };
             let program = Plan::assign(
                 self.training_graph(&options, limits)?,
@@ -93,16 +90,21 @@ impl TrainStep {
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
         let (on, off) = (true, false);
-        let (naive, lifetimes) = bound([off, off, off, off, off])?;
-        Ok(Savings {
-            naive,
-            lifetimes,
-            in_place: bound([off, off, on, off, off])?.1,
-            views: bound([off, off, on, on, off])?.1,
-            order: bound([off, off, on, on, on])?.1,
-            rebuild: bound([options.rebuild, off, on, on, on])?.1,
-            fuse: bound([options.rebuild, options.fuse, on, on, on])?.1,
-        })
+        let settings = [
+            [off, off, off, off, off],
+            [off, off, on, off, off],
+            [off, off, on, on, off],
+            [off, off, on, on, on],
+            [options.rebuild, off, on, on, on],
+            [options.rebuild, options.fuse, on, on, on],
+        ];
+        let task = progress::task("savings", settings.len() as u64);
+        let tell = |known: usize| task.done(known as u64);
+        let bounds = parallel::map_and_tell(settings.len(), |i| bound(settings[i]), tell);
+        let bounds = bounds.into_iter().collect::<Result<Vec<_>>>()?;
+        let (naive, lifetimes) = bounds[0];
+        let [in_place, views, order, rebuild, fuse] = [1, 2, 3, 4, 5].map(|i| bounds[i].1);
+        Ok(Savings { naive, lifetimes, in_place, views, order, rebuild, fuse })
     }
 
     /// Differentiates the loss, adds the updates and plans all memory. No adapter is opened.

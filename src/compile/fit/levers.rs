@@ -7,8 +7,8 @@ use crate::compile::Plan;
 use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use crate::error::Result;
 use crate::limits::{Card, Limits};
-use crate::progress;
 use crate::units::Bytes;
+use crate::{parallel, progress};
 
 /// One memory optimization, planned on its own.
 #[derive(Clone, Debug)]
@@ -59,6 +59,63 @@ fn offloads(asked: Offload) -> Vec<(&'static str, Offload)> {
     more
 }
 
+/// A change that leaves the batch whole.
+struct Other {
+    name: String,
+    /// The step with the change; `None` if it is in the options.
+    step: Option<TrainStep>,
+    options: PlanOptions,
+    exact: bool,
+}
+
+/// The changes that leave the batch whole.
+fn others(whole: &TrainStep, options: &PlanOptions, budget: Bytes) -> Vec<Other> {
+    let open = as_it_is(options);
+    let mut others = Vec::new();
+    let mut add = |name: String, options: PlanOptions, exact| {
+        others.push(Other { name, step: None, options, exact });
+    };
+    for (name, recompute) in
+        [("auto", Recompute::Auto), ("policy", Recompute::Policy), ("sqrt", Recompute::Sqrt)]
+    {
+        add(format!("recompute {name}"), PlanOptions { recompute, budget: Some(budget), ..*options }, true);
+    }
+    for (name, offload) in offloads(open.offload) {
+        add(name.to_owned(), PlanOptions { offload, ..open }, true);
+    }
+    for shard in [Shard::Optimizer, Shard::Parameters] {
+        if let Some(sharded) = open.sharded(shard) {
+            add(format!("shard {}", shard.name()), sharded, true);
+        }
+    }
+    if open.precision == Precision::F32 {
+        for precision in NARROWER {
+            add(format!("precision {}", precision.name()), PlanOptions { precision, ..open }, false);
+        }
+    }
+    for (name, optimizer) in options.optimizer.lighter() {
+        let lighter = PlanOptions { optimizer, ..open };
+        if lighter.check_ranks().is_ok() {
+            add(format!("optimizer {name}"), lighter, false);
+        }
+    }
+    if !options.bit_masks {
+        // A positive number that rounds to 0 in 16 bits still passes gradients with a mask.
+        let exact = options.precision == Precision::F32;
+        add("masks as bits".to_owned(), PlanOptions { bit_masks: true, ..open }, exact);
+    }
+    if options.weights == WeightStorage::F32 {
+        let weights = WeightStorage::Bf16(Rounding::Stochastic);
+        add(format!("weights {weights}"), PlanOptions { weights, ..open }, false);
+    }
+    for storage in [FrozenStorage::Int8, FrozenStorage::Nf4] {
+        let step = whole.with_frozen(storage, options.weights);
+        let name = format!("frozen-weights {}", storage.name());
+        others.extend(step.map(|step| Other { name, step: Some(step), options: open, exact: false }));
+    }
+    others
+}
+
 /// The effect of each memory optimization on a batch, sorted by bytes saved per slowdown, highest first.
 /// `step` traces the model for a number of samples. Recomputation saves as much as `budget` requires, or as
 /// much as it can.
@@ -76,75 +133,31 @@ pub fn levers(
     let open = as_it_is(options);
     let asked = whole.plan(&open, limits)?;
     let lever = |name: &str, plan: &Plan, exact| Lever::of(name, plan, (&asked, &options.card), exact);
-    let mut levers = Vec::new();
-    let lighter = options.optimizer.lighter();
-    let task = progress::task(
-        "ways to save memory",
-        (4 + NARROWER.len() + parts_of(batch).count() + lighter.len()) as u64,
+    let others = others(&whole, options, budget);
+    let known = others.len() as u64;
+    let task = progress::task("ways to save memory", known + parts_of(batch).count() as u64);
+    let planned = parallel::map_and_tell(
+        others.len(),
+        |i| {
+            let Other { name, step, options, exact } = &others[i];
+            let plan = step.as_ref().unwrap_or(&whole).plan_over_budget(options, limits)?;
+            Ok(lever(name, &plan, *exact))
+        },
+        |so_far| task.done(so_far as u64),
     );
-    for (name, recompute) in [
-        ("recompute auto", Recompute::Auto),
-        ("recompute policy", Recompute::Policy),
-        ("recompute sqrt", Recompute::Sqrt),
-    ] {
-        let plan =
-            whole.plan_over_budget(&PlanOptions { recompute, budget: Some(budget), ..*options }, limits)?;
-        levers.push(lever(name, &plan, true));
-        task.done(levers.len() as u64);
-    }
-    for (name, offload) in offloads(open.offload) {
-        let plan = whole.plan(&PlanOptions { offload, ..open }, limits)?;
-        levers.push(lever(name, &plan, true));
-        task.done(levers.len() as u64);
-    }
-    for shard in [Shard::Optimizer, Shard::Parameters] {
-        let Some(sharded) = open.sharded(shard) else { continue };
-        let plan = whole.plan(&sharded, limits)?;
-        let name = format!("shard {}", shard.name());
-        levers.push(lever(&name, &plan, true));
-    }
-    if open.precision == Precision::F32 {
-        for precision in NARROWER {
-            let plan = whole.plan(&PlanOptions { precision, ..open }, limits)?;
-            levers.push(lever(&format!("precision {}", precision.name()), &plan, false));
-        }
-    }
+    let mut levers = planned.into_iter().collect::<Result<Vec<_>>>()?;
     let mut least = u64::MAX;
-    for parts in parts_of(batch) {
+    for (i, parts) in (1..).zip(parts_of(batch)) {
         let accumulate = options.accumulate * parts as u32;
         let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
         levers.push(lever(&format!("accumulate {parts}"), &plan, false));
-        task.done(levers.len() as u64);
+        task.done(known + i);
         let total = plan.footprint().total();
         // More parts save less and less, and their plans take longer.
         if total <= budget.0 || total.saturating_add(total / 100) > least {
             break;
         }
         least = total;
-    }
-    for (name, optimizer) in lighter {
-        let lighter = PlanOptions { optimizer, ..open };
-        if lighter.check_ranks().is_err() {
-            continue;
-        }
-        let plan = whole.plan(&lighter, limits)?;
-        levers.push(lever(&format!("optimizer {name}"), &plan, false));
-    }
-    if !options.bit_masks {
-        let plan = whole.plan(&PlanOptions { bit_masks: true, ..open }, limits)?;
-        // A positive number that rounds to 0 in 16 bits still passes gradients with a mask.
-        let exact = options.precision == Precision::F32;
-        levers.push(lever("masks as bits", &plan, exact));
-    }
-    if options.weights == WeightStorage::F32 {
-        let weights = WeightStorage::Bf16(Rounding::Stochastic);
-        let plan = whole.plan(&PlanOptions { weights, ..open }, limits)?;
-        levers.push(lever(&format!("weights {weights}"), &plan, false));
-    }
-    for storage in [FrozenStorage::Int8, FrozenStorage::Nf4] {
-        let Some(smaller) = whole.with_frozen(storage, options.weights) else { continue };
-        let plan = smaller.plan(&open, limits)?;
-        levers.push(lever(&format!("frozen-weights {}", storage.name()), &plan, false));
     }
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));

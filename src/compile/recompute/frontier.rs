@@ -3,14 +3,13 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cost_model::CostModel;
 use super::script::Retention;
 use super::search::Search;
 use super::select::{Layers, Length, alike, every};
 use crate::graph::Graph;
-use crate::progress;
+use crate::{parallel, progress};
 
 /// One option to run the step.
 #[derive(Clone, Debug)]
@@ -91,6 +90,12 @@ impl Frontier {
         0..self.rungs.len()
     }
 
+    /// The lowest targets, for the least that a step needs.
+    pub(super) fn lowest(&self) -> Range<usize> {
+        let all = self.rungs.len();
+        all - all.div_ceil(4)..all
+    }
+
     /// The targets about `room` bytes for the step's tensors, the most hopeful first: those within it, then those
     /// above it, because a search may end below its target.
     pub(super) fn near(&self, room: u64) -> impl Iterator<Item = Range<usize>> {
@@ -104,40 +109,14 @@ impl Frontier {
     pub(super) fn points(&self, model: &CostModel, range: Range<usize>) -> Vec<Point> {
         let rungs = &self.rungs[range];
         let missing: Vec<_> = rungs.iter().filter(|(_, points)| points.get().is_none()).collect();
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8).min(missing.len());
-        let climbed = AtomicU64::new(0);
-        let climb = |thread: usize, tell: &dyn Fn(u64)| {
-            for (target, points) in missing.iter().skip(thread).step_by(threads.max(1)) {
-                points.get_or_init(|| {
-                    Search::new(model, *target, self.work).run(
-                        self.layers.as_ref(),
-                        &self.groups,
-                        &self.rules,
-                    )
-                });
-                tell(climbed.fetch_add(1, Ordering::Relaxed) + 1);
-            }
-        };
         let task = progress::task("what to compute again", missing.len() as u64);
-        let mine = |climbed: u64| task.done(climbed);
-        let climb = &climb;
-        std::thread::scope(|scope| {
-            let spawn = |thread| {
-                let worker = std::thread::Builder::new().spawn_scoped(scope, move || climb(thread, &|_| ()));
-                worker.map_err(|_| thread)
-            };
-            let parts: Vec<_> = (1..threads).map(spawn).collect();
-            // Only this thread reports progress.
-            climb(0, &mine);
-            for part in parts {
-                match part {
-                    // Propagates a panic of a worker thread.
-                    Ok(worker) => worker.join().expect("the search does not panic"),
-                    // The system gives no more threads.
-                    Err(thread) => climb(thread, &mine),
-                }
-            }
-        });
+        let climb = |i: usize| {
+            let (target, points) = missing[i];
+            points.get_or_init(|| {
+                Search::new(model, *target, self.work).run(self.layers.as_ref(), &self.groups, &self.rules)
+            });
+        };
+        parallel::map_and_tell(missing.len(), climb, |climbed| task.done(climbed as u64));
         let found = rungs.iter().filter_map(|(_, points)| points.get()).flatten();
         pareto(self.start.iter().chain(found))
     }

@@ -16,7 +16,7 @@ mod select;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::analysis::Views;
 use super::passes::Gathers;
@@ -140,6 +140,19 @@ pub(super) struct RecomputePlanner {
     gathers: Gathers,
     model: CostModel,
     frontier: OnceLock<Frontier>,
+    known: Mutex<Known>,
+}
+
+/// What determines a plan of a planner: the budget that fused updates may fill, and how each forward result is stored.
+type Key = (Option<u64>, Vec<Retention>);
+
+/// The plans that were packed. Different budgets, and repeated questions about one, try the same choices.
+#[derive(Debug, Default)]
+struct Known {
+    /// Bytes of each plan.
+    totals: BTreeMap<Key, u64>,
+    /// The one that was asked for last.
+    latest: Option<(Key, Packed)>,
 }
 
 /// A plan, and how it stores each forward result.
@@ -172,7 +185,7 @@ impl RecomputePlanner {
                 graph.nodes.push(both);
             }
         }
-        Ok(Self { graph, gathers, model, frontier: OnceLock::new() })
+        Ok(Self { graph, gathers, model, frontier: OnceLock::new(), known: Mutex::default() })
     }
 
     /// The retention of each slot under the rule `how`. `Off` and `Auto` are not rules and drop nothing.
@@ -217,27 +230,52 @@ impl RecomputePlanner {
         frontier.points(&self.model, frontier.all())
     }
 
+    /// Whether `budget` is less than the largest operation needs for its operands and results, whatever is recomputed.
+    fn is_below_floor(&self, budget: u64) -> bool {
+        self.around() + self.model.floor() > budget
+    }
+
+    /// The packed plan of a choice.
+    fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (settings.budget, retention.to_vec());
+        if let Some((_, plan)) = known().latest.as_ref().filter(|(latest, _)| *latest == key) {
+            return Ok(plan.clone());
+        }
+        let plan = Plan::lay_out(self.program(retention, limits)?, limits, settings)?;
+        let mut known = known();
+        known.totals.insert(key.clone(), plan.total());
+        known.latest = Some((key, plan.clone()));
+        Ok(plan)
+    }
+
+    /// Bytes of the packed plan of a choice.
+    fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let total = known.totals.get(&(settings.budget, retention.to_vec())).copied();
+        drop(known);
+        total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
+    }
+
     /// The first of `points` with a packed plan that fits `budget`. If none does, `smallest` is the smallest
-    /// plan made.
+    /// of them and its bytes.
     fn first_that_fits(
         &self,
         points: &[Point],
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<Chosen>,
+        smallest: &mut Option<(u64, Vec<Retention>)>,
     ) -> Result<Option<Chosen>> {
         let around = self.around();
-        for point in points.iter().filter(|point| point.peak + around <= budget) {
-            let plan = Plan::lay_out(self.program(&point.retention, limits)?, limits, settings)?;
-            let fits = plan.total() <= budget;
-            let smaller = smallest.as_ref().is_none_or(|smallest| plan.total() < smallest.plan.total());
-            let chosen = Chosen { plan, retention: point.retention.clone() };
-            if fits {
-                return Ok(Some(chosen));
+        for Point { retention, .. } in points.iter().filter(|point| point.peak + around <= budget) {
+            let total = self.total(retention, limits, settings)?;
+            if total <= budget {
+                let plan = self.packed(retention, limits, settings)?;
+                return Ok(Some(Chosen { plan, retention: retention.clone() }));
             }
-            if smaller {
-                *smallest = Some(chosen);
+            if smallest.as_ref().is_none_or(|(smallest, _)| total < *smallest) {
+                *smallest = Some((total, retention.clone()));
             }
         }
         Ok(None)
@@ -252,8 +290,7 @@ impl RecomputePlanner {
         limits: &Limits,
         settings: &Settings,
     ) -> Result<bool> {
-        // The largest operation needs its operands and results, whatever is recomputed.
-        if self.around() + self.model.floor() > budget {
+        if self.is_below_floor(budget) {
             return Ok(false);
         }
         if self.near_that_fits(budget, limits, settings, &mut None)?.is_some() {
@@ -269,7 +306,7 @@ impl RecomputePlanner {
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<Chosen>,
+        smallest: &mut Option<(u64, Vec<Retention>)>,
     ) -> Result<Option<Chosen>> {
         let uniforms = PARAMS_SLOT * self.model.launches();
         let room = budget.saturating_sub(self.around() + uniforms);
@@ -312,8 +349,12 @@ impl RecomputePlanner {
     }
 
     fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
-        let all = self.all_points();
-        let that_fits = |budget, smallest: &mut Option<Chosen>| {
+        let frontier = self.frontier();
+        let all = match self.is_below_floor(budget) {
+            true => frontier.points(&self.model, frontier.lowest()),
+            false => self.all_points(),
+        };
+        let that_fits = |budget, smallest: &mut Option<(u64, Vec<Retention>)>| {
             if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, smallest)? {
                 return Ok(Some(chosen));
             }
@@ -325,15 +366,14 @@ impl RecomputePlanner {
             return Ok(chosen);
         }
         let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
-        let plan = Plan::lay_out(self.program(&least.retention, limits)?, limits, settings)?;
-        let mut fewest = match smallest {
-            Some(smallest) if smallest.plan.total() < plan.total() => smallest,
-            _ => Chosen { plan, retention: least.retention.clone() },
-        };
+        let total = self.total(&least.retention, limits, settings)?;
+        let (mut total, mut retention) = smallest
+            .filter(|(smallest, _)| *smallest < total)
+            .unwrap_or_else(|| (total, least.retention.clone()));
         // What smaller budgets find: points with as many bytes alive have different numbers of dispatches.
-        while let Some(fewer) = that_fits(fewest.plan.total() - 1, &mut None)? {
-            fewest = fewer;
+        while let Some(fewer) = that_fits(total - 1, &mut None)? {
+            (total, retention) = (fewer.plan.total(), fewer.retention);
         }
-        Ok(fewest)
+        Ok(Chosen { plan: self.packed(&retention, limits, settings)?, retention })
     }
 }

@@ -58,6 +58,11 @@ pub(in crate::compile) fn step_problem(
     Problem { items, max_arena: Some(limits.max_buffer / ALIGNMENT * ALIGNMENT), max_item: None }
 }
 
+/// Of a step with more tensors than this a packing takes seconds, most of them for the last of one part in [`LET_BE`] above the
+/// bound, which suffices.
+const LARGE: usize = 2500;
+const LET_BE: u64 = 4000;
+
 impl Layout {
     pub(in crate::compile) fn pack(
         program: &Program,
@@ -76,7 +81,9 @@ impl Layout {
         layout.place_persistent(storages, limits);
         let transient: Vec<usize> = (0..storages.len()).filter(|&i| !storages[i].persistent).collect();
         let problem = step_problem(program, limits, reuse, guard_bytes);
-        let options = Options { effort: Effort::Balanced, ..Options::default() };
+        let near = || planner::lower_bound(&problem.items).map(|bound| bound.saturating_add(bound / LET_BE));
+        let capacity = if problem.items.len() > LARGE { near() } else { None };
+        let options = Options { effort: Effort::Balanced, capacity, ..Options::default() };
         let packing = planner::solve(&problem, &options)?;
         for (&i, placement) in transient.iter().zip(&packing.solution.placements) {
             let arena = Arena { persistent: false, index: placement.arena };

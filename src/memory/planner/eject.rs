@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use super::budget::Budget;
 use super::greedy::Layout;
 use super::instance::Instance;
-use super::parallel;
+use crate::parallel;
 
 /// Units of work of a chain in the first round, for each item; rounds without success double it.
 const FIRST_ROUND: u64 = 10_000;

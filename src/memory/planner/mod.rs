@@ -29,7 +29,6 @@ mod line;
 mod occupancy;
 mod order;
 mod packing;
-mod parallel;
 mod problem;
 mod refine;
 mod skyline;

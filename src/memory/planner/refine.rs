@@ -5,7 +5,7 @@ use super::eject;
 use super::exact::{self, Outcome};
 use super::greedy::Layout;
 use super::instance::Instance;
-use super::parallel;
+use crate::parallel;
 
 /// The result of the search.
 #[derive(Clone, Debug)]

@@ -1,0 +1,72 @@
+//! Runs independent tasks on all cores. Which core runs a task does not affect any result.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Calls `run` for each index below `tasks` on up to one thread per core, and returns the results by index.
+/// Where no thread can be started, the calling thread runs all of them.
+pub(crate) fn map<T: Send>(tasks: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    map_and_tell(tasks, run, |_| ())
+}
+
+/// [`map`], which calls `tell` on the calling thread with the number of results so far.
+pub(crate) fn map_and_tell<T: Send>(
+    tasks: usize,
+    run: impl Fn(usize) -> T + Sync,
+    tell: impl Fn(usize),
+) -> Vec<T> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    map_on(cores, tasks, run, tell)
+}
+
+fn map_on<T: Send>(
+    threads: usize,
+    tasks: usize,
+    run: impl Fn(usize) -> T + Sync,
+    tell: impl Fn(usize),
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(tasks));
+    let work = |tell: &dyn Fn(usize)| {
+        loop {
+            let task = next.fetch_add(1, Ordering::Relaxed);
+            if task >= tasks {
+                return;
+            }
+            let result = run(task);
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.push((task, result));
+            let so_far = results.len();
+            drop(results);
+            tell(so_far);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(tasks) {
+            if std::thread::Builder::new().spawn_scoped(scope, || work(&|_| ())).is_err() {
+                break;
+            }
+        }
+        work(&tell);
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_unstable_by_key(|(task, _)| *task);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_tasks_for_any_number_of_threads() {
+        let squares: Vec<usize> = (0..100).map(|i| i * i).collect();
+        for threads in [1, 2, 7, 200] {
+            let most = std::cell::Cell::new(0);
+            assert_eq!(map_on(threads, 100, |i| i * i, |so_far| most.set(so_far.max(most.get()))), squares);
+            assert!(most.get() <= 100 && (threads > 1 || most.get() == 100));
+        }
+        assert_eq!(map_on(3, 0, |i| i, |_| ()), [0usize; 0]);
+    }
+}
