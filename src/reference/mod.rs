@@ -33,6 +33,7 @@ mod update;
 
 pub use crate::graph::special::{erf, erfc};
 pub use elementwise::{attention_keeps, dropout_keeps};
+#[cfg(any(feature = "gpu", test))]
 pub(crate) use halves::corrected;
 
 use std::collections::BTreeMap;

@@ -213,8 +213,8 @@ pub enum Stored {
     /// Stochastic rounding: the expected value is the unrounded number. The bits are drawn per element from
     /// (seed, step, this key). The key is below 2³¹.
     Stochastic(u32),
-    /// To nearest, for a parameter in `bf16`. What that takes off is in the last operand, [`corrections`] words, and added before
-    /// the next update.
+    /// To nearest, for a parameter in `bf16`. What that takes off is in the last operand, a word for four elements, and added
+    /// before the next update.
     Corrected,
 }
 
