@@ -90,12 +90,6 @@ impl Frontier {
         0..self.rungs.len()
     }
 
-    /// The lowest targets, for the least that a step needs.
-    pub(super) fn lowest(&self) -> Range<usize> {
-        let all = self.rungs.len();
-        all - all.div_ceil(4)..all
-    }
-
     /// The targets about `room` bytes for the step's tensors, the most hopeful first: those within it, then those
     /// above it, because a search may end below its target.
     pub(super) fn near(&self, room: u64) -> impl Iterator<Item = Range<usize>> {

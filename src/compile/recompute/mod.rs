@@ -230,11 +230,6 @@ impl RecomputePlanner {
         frontier.points(&self.model, frontier.all())
     }
 
-    /// Whether `budget` is less than the largest operation needs for its operands and results, whatever is recomputed.
-    fn is_below_floor(&self, budget: u64) -> bool {
-        self.around() + self.model.floor() > budget
-    }
-
     /// The packed plan of a choice.
     fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +285,8 @@ impl RecomputePlanner {
         limits: &Limits,
         settings: &Settings,
     ) -> Result<bool> {
-        if self.is_below_floor(budget) {
+        // The largest operation needs its operands and results, whatever is recomputed.
+        if self.around() + self.model.floor() > budget {
             return Ok(false);
         }
         if self.near_that_fits(budget, limits, settings, &mut None)?.is_some() {
@@ -349,11 +345,8 @@ impl RecomputePlanner {
     }
 
     fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
-        let frontier = self.frontier();
-        let all = match self.is_below_floor(budget) {
-            true => frontier.points(&self.model, frontier.lowest()),
-            false => self.all_points(),
-        };
+        // Also for a budget out of reach: a search for a higher target may end at the smallest plan.
+        let all = self.all_points();
         let that_fits = |budget, smallest: &mut Option<(u64, Vec<Retention>)>| {
             if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, smallest)? {
                 return Ok(Some(chosen));
