@@ -68,13 +68,15 @@ fn state(trainer: &mut Trainer) -> Vec<Vec<u32>> {
 fn stopped_runs_continue_to_the_bit() {
     on_each(devices(), |device| {
         let folder = Folder::new("resume-bits");
-        for (i, name) in Optimizer::NAMES.into_iter().enumerate() {
-            let (precision, weights) = [
-                (Precision::F32, WeightStorage::F32),
-                (Precision::F16, WeightStorage::F32),
-                (Precision::Bf16, WeightStorage::Bf16(Rounding::Stochastic)),
-                (Precision::F32, WeightStorage::Bf24),
-            ][i % 4];
+        let storages = [
+            (Precision::F32, WeightStorage::F32),
+            (Precision::F16, WeightStorage::F32),
+            (Precision::Bf16, WeightStorage::Bf16(Rounding::Stochastic)),
+        ];
+        let each = Optimizer::NAMES.into_iter().zip(storages.into_iter().cycle());
+        let corrected =
+            ["adamw", "adam8bit", "muon"].map(|name| (name, (Precision::F32, WeightStorage::Bf24)));
+        for (name, (precision, weights)) in each.chain(corrected) {
             let loss_scale = (precision == Precision::F16).then(LossScale::default);
             let optimizer = Optimizer::named(name).unwrap();
             let plan = PlanOptions { optimizer, precision, weights, loss_scale, ..PlanOptions::default() };

@@ -146,7 +146,8 @@ pub(super) struct RecomputePlanner {
 /// What determines a plan of a planner: the budget that fused updates may fill, and how each forward result is stored.
 type Key = (Option<u64>, Vec<Retention>);
 
-/// The plans that were packed. Different budgets, and repeated questions about one, try the same choices.
+/// The plans that were packed. The search for the smallest plan below a budget, and repeated questions about one, try the same
+/// choices.
 #[derive(Debug, Default)]
 struct Known {
     /// Bytes of each plan.
