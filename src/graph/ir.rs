@@ -418,6 +418,17 @@ impl Graph {
         own.filter(|share| share.len < elements)
     }
 
+    /// Whether a node computes nothing, whatever else is a view: a reshape, or rows of a parameter that is in pieces.
+    pub(crate) fn is_view(&self, node: &Node) -> bool {
+        matches!(node.op, Op::Reshape(_)) || self.reads_piece(node)
+    }
+
+    /// Whether a node reads rows of a parameter that is in pieces. They have no memory of their own.
+    pub(crate) fn reads_piece(&self, node: &Node) -> bool {
+        let slice = matches!(node.op, Op::Slice { axis: 0, .. });
+        slice && self.pieces.iter().any(|piece| piece.of == node.inputs[0])
+    }
+
     /// Returns the largest key of a random draw; 0 if there is none.
     pub(crate) fn draw_keys(&self) -> u32 {
         self.nodes.iter().filter_map(|node| node.op.clone().draw_key().copied()).max().unwrap_or(0)

@@ -21,9 +21,9 @@ pub(crate) fn corrected(weight: &[f64], words: &[f64]) -> Vec<f64> {
     weight.iter().enumerate().map(one).collect()
 }
 
-/// Rounds an updated weight, `memory[0]`, to its storage type. The step scalars in `memory[2]` seed
-/// stochastic rounding.
-pub(super) fn store(held: DType, stored: Stored, memory: &mut [Vec<f64>]) {
+/// Rounds an updated weight, `memory[0]`, to its storage type. The step scalars in `memory[2]` and the number of each element, of
+/// which `first` is that of the first one here, seed stochastic rounding.
+pub(super) fn store(held: DType, (stored, first): (Stored, u64), memory: &mut [Vec<f64>]) {
     let scalars: Vec<u32> = memory[2].iter().map(|&word| word as u32).collect();
     if !held.is_half() {
         return;
@@ -42,7 +42,7 @@ pub(super) fn store(held: DType, stored: Stored, memory: &mut [Vec<f64>]) {
             Stored::Nearest | Stored::Corrected => None,
             Stored::Stochastic(key) => {
                 let [step, low, high] = [3, 4, 5].map(|at| scalars[at]);
-                Some(pcg4d([(i / 4) as u32, key | 1 << 31, step ^ high, low])[i % 4])
+                Some(pcg4d([((first + i as u64) / 4) as u32, key | 1 << 31, step ^ high, low])[i % 4])
             }
         };
         *x = rounded(held, *x, drawn);

@@ -213,7 +213,8 @@ impl<'a> Twin<'a> {
                     let mut own: Vec<Vec<f64>> = memory.iter().zip(&shares).map(cut).collect();
                     halves::load(*stored, &mut own);
                     update::update(rule, *rate, &mut own);
-                    halves::store(held, *stored, &mut own);
+                    let first = shares[0].map_or(0, |share| share.start);
+                    halves::store(held, (*stored, first), &mut own);
                     for ((all, share), own) in memory.iter_mut().zip(&shares).zip(own) {
                         match share {
                             Some(share) => all[range(share)].copy_from_slice(&own),

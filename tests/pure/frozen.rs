@@ -1,7 +1,7 @@
 //! Frozen parameters: nothing of their gradients, optimizer state and updates is in a plan.
 
 use wgrad::compile::{Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep, levers};
-use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
+use wgrad::dtype::{DType, FrozenStorage, Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, LoraConfig, LossScale, Op, Param, ParamGroup, Params, Phase, Value};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
@@ -200,6 +200,44 @@ fn layers_with_adapters_and_pieces_are_recomputed() {
     };
     let [off, one, two] = [Recompute::Off, Recompute::Every(1), Recompute::Every(2)].map(total);
     assert!(one < off * 6 / 10 && two < one, "{} {} {}", Bytes(off), Bytes(one), Bytes(two));
+}
+
+/// Tables in 16 bits and output layers in 4 are read in pieces, and tables that are trained in 16 and 24 bits updated.
+#[test]
+fn weights_larger_than_the_bindings_of_browsers_are_in_pieces() {
+    let limits = Limits::named("webgpu").expect("a preset");
+    let step = |name: &str, base: Option<FrozenStorage>| {
+        let params = Params::new(0);
+        if base.is_some() {
+            params.adapt(&LoraConfig { rank: 16, base, ..LoraConfig::default() }).expect("valid");
+        }
+        let options = ModelOptions { seq: Some(256), ..ModelOptions::default() };
+        Model::over(params, name, &options).expect("known").train_step(1).expect("valid")
+    };
+    let (nf4, bf16) = (Some(FrozenStorage::Nf4), WeightStorage::Bf16(Rounding::Nearest));
+    let cases = [
+        ("llama-3.1-8b", nf4, WeightStorage::F32),
+        ("gemma-2-2b", nf4, WeightStorage::F32),
+        ("gpt2", None, bf16),
+        ("gpt2", None, WeightStorage::Bf24),
+    ];
+    for (name, base, weights) in cases {
+        let step = step(name, base);
+        for (recompute, precision) in
+            [(Recompute::Off, Precision::Bf16), (Recompute::Every(2), Precision::Int8)]
+        {
+            let options = PlanOptions { recompute, precision, weights, ..PlanOptions::default() };
+            let plan = step.plan(&options, &limits).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let graph = plan.graph();
+            let read = graph.nodes.iter().flat_map(|node| &node.inputs).map(|id| graph.value(*id));
+            let rows = read.filter(|value| value.name.contains(".rows") && value.class != Class::Gradient);
+            let held: Vec<DType> = rows.map(|value| value.dtype).collect();
+            let narrow = held.iter().all(|dtype| dtype.is_half() || dtype.is_quantised());
+            assert!(held.len() > 2 && narrow, "{name}: {held:?}");
+            let spans = plan.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
+            assert!(spans.map(|span| span.bytes).max() <= Some(limits.max_binding), "{name}");
+        }
+    }
 }
 
 /// The search measures few plans of a network with many operations; it also starts from the plans of `every:N`.

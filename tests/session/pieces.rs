@@ -5,10 +5,12 @@ use crate::support::{devices, noise, on_each, some_labels};
 use wgrad::Error;
 use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::Device;
+use wgrad::dtype::{FrozenStorage, Rounding, WeightStorage};
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{Init, Param, Params, RunningStats, Tensor, Trace, Window};
+use wgrad::graph::{Init, LoraConfig, Param, Params, RunningStats, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
+use wgrad::nn::{Embedding, Linear, Module};
 use wgrad::optim::{Adam8bit, AdamW, Clip, Optimizer};
 
 const BATCH: usize = 6;
@@ -84,6 +86,15 @@ fn train(session: &mut Session) -> Vec<f32> {
     (0..3).map(step).collect()
 }
 
+/// Weights of 24 bits: `bf16` and signed bytes with 1/256 of the distance to the next number.
+fn corrected([weights, words]: &[Vec<f32>; 2]) -> Vec<f32> {
+    let byte = |i: usize| (words[i / 4].to_bits() >> (i % 4 * 8)) as u8 as i8;
+    let one = |(i, weight): (usize, &f32)| {
+        f32::from_bits(weight.to_bits().wrapping_add_signed(i32::from(byte(i)) * 256))
+    };
+    weights.iter().enumerate().map(one).collect()
+}
+
 fn open(device: &Device, plans: &[&Plan]) -> Session {
     let session = Session::with_plans(device, plans, Debug { poison: true }).expect("it opens");
     let planned = plans[0].footprint().total();
@@ -96,13 +107,18 @@ fn tensors_in_pieces_train_as_whole_ones() {
     let network = Network::new();
     on_each(devices(), |device| {
         let whole = device.limits().clone();
-        let optimizers: [Optimizer; 3] =
-            [AdamW::default().into(), Adam8bit::default().into(), AdamW::default().into()];
-        let rest =
-            [(Clip::Norm(0.5), whole.max_buffer), (Clip::Off, whole.max_buffer), (Clip::Norm(0.5), BUFFER)];
-        for (optimizer, (clip, max_buffer)) in optimizers.into_iter().zip(rest) {
+        let (adamw, adam8bit): (Optimizer, Optimizer) = (AdamW::default().into(), Adam8bit::default().into());
+        let rounded = WeightStorage::Bf16(Rounding::Nearest);
+        let cases = [
+            (adamw, WeightStorage::F32, Clip::Norm(0.5), whole.max_buffer),
+            (adam8bit, WeightStorage::F32, Clip::Off, whole.max_buffer),
+            (adamw, WeightStorage::F32, Clip::Norm(0.5), BUFFER),
+            (adamw, rounded, Clip::Off, whole.max_buffer),
+            (adam8bit, WeightStorage::Bf24, Clip::Off, BUFFER),
+        ];
+        for (optimizer, weights, clip, max_buffer) in cases {
             let small = Limits { max_binding: BINDING, max_buffer, ..whole.clone() };
-            let options = PlanOptions { optimizer, clip, ..PlanOptions::default() };
+            let options = PlanOptions { optimizer, weights, clip, ..PlanOptions::default() };
             let plan = |limits: &Limits| network.step().plan(&options, limits).expect("it fits");
             let (whole, parts) = (plan(&whole), plan(&small));
             assert!(parts.program.launches.len() > whole.program.launches.len(), "nothing was split");
@@ -111,7 +127,8 @@ fn tensors_in_pieces_train_as_whole_ones() {
             let losses: Vec<f64> = train(&mut one).into_iter().map(f64::from).collect();
             assert_close("losses", &train(&mut other), &losses, near);
             let names = whole.program.storages.iter().filter(|storage| storage.persistent);
-            for name in names.map(|storage| storage.name.as_str()).filter(|name| !name.contains("8bit")) {
+            let words = |name: &str| name.contains("8bit") || name.ends_with(".correction");
+            for name in names.map(|storage| storage.name.as_str()).filter(|name| !words(name)) {
                 let wanted =
                     one.parameter(name).expect("there").into_iter().map(f64::from).collect::<Vec<_>>();
                 assert_close(
@@ -121,16 +138,25 @@ fn tensors_in_pieces_train_as_whole_ones() {
                     Near { rel: 1e-2, ..near },
                 );
             }
+            if weights == WeightStorage::Bf24 {
+                let [one, other] = [&mut one, &mut other].map(|session| {
+                    let read =
+                        ["table", "table.correction"].map(|name| session.parameter(name).expect("there"));
+                    corrected(&read)
+                });
+                let one: Vec<f64> = one.into_iter().map(f64::from).collect();
+                assert_close("the table in 24 bits", &other, &one, Near { rel: 1e-3, abs: 1e-4 });
+            }
             // The state of one continues in the other.
             let state = other.state().expect("it is read");
             one.set_state(&state).expect("the same names and sizes");
             assert_eq!(one.parameters_hash().expect("read"), other.parameters_hash().expect("read"));
             let there = other.parameter_on_device("table").map(|table| table.bytes);
-            match max_buffer {
-                BUFFER => {
-                    assert!(matches!(there, Err(Error::Unsupported { .. })), "the table is in two buffers")
-                }
-                _ => assert_eq!(there.expect("in one buffer"), u64::from(ROWS) * 24 * 4),
+            let bytes = u64::from(ROWS) * 24 * if weights == WeightStorage::F32 { 4 } else { 2 };
+            if bytes > max_buffer {
+                assert!(matches!(there, Err(Error::Unsupported { .. })), "the table is in two buffers");
+            } else {
+                assert_eq!(there.expect("in one buffer"), bytes);
             }
             // An open session continues with the other plan.
             one.replan(&[&parts]).expect("it fits");
@@ -173,6 +199,59 @@ fn planned_and_eager_runs_in_pieces_give_the_same_bits() {
             session.run(ProgramId(1)).expect("it runs");
             let logits: Vec<f32> = session.output(ProgramId(1), "logits").expect("an output");
             assert!(logits.iter().all(|logit| logit.is_finite()) && logits.len() == BATCH * ROWS as usize);
+        }
+    });
+}
+
+/// Weights that are not trained are read in pieces as they are stored: a table in 16 bits, and a matrix in each storage.
+#[test]
+fn frozen_weights_in_pieces_are_read_as_whole_ones() {
+    on_each(devices(), |device| {
+        let whole = device.limits().clone();
+        let bindings =
+            [(FrozenStorage::Nf4, 40_000), (FrozenStorage::Int8, 50_000), (FrozenStorage::F16, 60_000)];
+        for (storage, max_binding) in bindings {
+            let params = Params::new(3);
+            let adapters = LoraConfig { rank: 4, base: Some(storage), ..LoraConfig::default() };
+            params.adapt(&adapters).expect("valid");
+            let table = Embedding::new(&params.scope("table"), ROWS as usize, 64);
+            let head = Linear::new(&params.scope("head"), 64, ROWS as usize);
+            let step = TrainStep::trace(&params, |trace| {
+                let hidden = table.forward(&trace.ids("ids", [BATCH], ROWS)).tanh();
+                head.forward(&hidden).cross_entropy(&trace.labels("y", [BATCH], ROWS))
+            });
+            let step = step.expect("valid");
+            // Each piece lies in a buffer of its own.
+            let small = Limits { max_binding, max_buffer: max_binding, ..whole.clone() };
+            let plans =
+                [&whole, &small].map(|limits| step.plan(&PlanOptions::default(), limits).expect("it fits"));
+            let parts = plans[1].graph().values.iter().filter(|value| value.name.contains(".rows"));
+            let parts: Vec<_> = parts.map(|value| value.name.as_str()).collect();
+            assert!(
+                ["table", "head"].iter().all(|of| parts.iter().any(|name| name.starts_with(of))),
+                "{parts:?}"
+            );
+            let [one, other] = plans.each_ref().map(|plan| {
+                let mut session = open(device, &[plan]);
+                let losses: Vec<f32> = (0..3)
+                    .map(|step| {
+                        session.feed("ids", &some_labels(step, BATCH, ROWS)).expect("ids");
+                        session.feed("y", &some_labels(step + 7, BATCH, ROWS)).expect("labels");
+                        session.step().expect("it runs");
+                        session.loss().expect("finite")
+                    })
+                    .collect();
+                let held =
+                    ["table.weight", "head.weight"].map(|name| session.parameter(name).expect("there"));
+                (losses, held, session.parameter("head.lora_B.weight").expect("there"))
+            });
+            for (a, b) in one.1.iter().zip(&other.1) {
+                assert_same_bits("a frozen weight", a, b);
+            }
+            let wide = |numbers: &[f32]| numbers.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+            let near = Near { rel: 1e-4, abs: 1e-5 };
+            assert_close("losses", &other.0, &wide(&one.0), near);
+            assert_close("an adapter", &other.2, &wide(&one.2), Near { rel: 1e-2, ..near });
         }
     });
 }

@@ -27,11 +27,12 @@ impl Views {
             }
         }
         for node in &graph.nodes {
-            let Op::Slice { axis: 0, start, .. } = node.op else { continue };
+            let Op::Slice { start, .. } = node.op else { continue };
             // The whole could not be bound to be copied. The backward pass may have slices of its own.
-            if graph.pieces.iter().any(|piece| piece.of == node.inputs[0]) {
-                let columns = graph.value(node.inputs[0]).shape.last();
-                views.inside[node.outputs[0].index()] = Some((node.inputs[0], 4 * (start * columns) as u64));
+            if graph.reads_piece(node) {
+                let whole = graph.value(node.inputs[0]);
+                let offset = whole.dtype.bytes((start * whole.shape.last()) as u64);
+                views.inside[node.outputs[0].index()] = Some((node.inputs[0], offset));
             }
         }
         if parts {

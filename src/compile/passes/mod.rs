@@ -51,7 +51,7 @@ pub(crate) use gather_parameters::{Gathers, WHOLE};
 use join_slice_grads::join_slice_grads;
 use offload_optimizer_state::offload_optimizer_state;
 use recompute_cheap::recompute_cheap;
-pub(crate) use rematerialize::{BACK, ScheduleEntry, is_view, rematerialize};
+pub(crate) use rematerialize::{BACK, ScheduleEntry, rematerialize};
 use remove_detached::remove_detached;
 pub(crate) use share_updates::share_updates;
 use simplify::simplify;
@@ -161,7 +161,7 @@ const BEFORE: [Pass; 3] = [
         if held { split_large_tensors(graph, max) } else { graph }
     }),
     pass("split_large_parameters", When::Always, false, |graph, choices| {
-        split_large_parameters(graph, choices.limits.max_binding, choices.weights, choices.pieces)
+        split_large_parameters(graph, choices)
     }),
 ];
 

@@ -58,7 +58,7 @@ struct Again {
 impl Again {
     fn new(graph: Graph, nodes: &[Node]) -> Self {
         let mut view = vec![None; graph.values.len()];
-        for (n, node) in nodes.iter().enumerate().filter(|(_, node)| is_view(&node.op)) {
+        for (n, node) in nodes.iter().enumerate().filter(|(_, node)| graph.is_view(node)) {
             view[node.outputs[0].index()] = Some(n);
         }
         let current = graph.ids().map(|(id, _)| id).collect();
@@ -139,8 +139,4 @@ impl Again {
 /// The values with their bit set in `bits`.
 fn taken(ids: &[ValueId], bits: u64) -> impl Iterator<Item = ValueId> {
     ids.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, id)| *id)
-}
-
-pub(crate) fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_))
 }

@@ -3,26 +3,27 @@
 
 use std::panic::Location;
 
-use crate::dtype::{DType, WeightStorage};
-use crate::graph::{Class, Graph, Mode, Node, Op, Piece, Share, Tensor, Trace, ValueId};
-use crate::shape::Shape;
+use super::Choices;
+use crate::dtype::DType;
+use crate::graph::{Class, Graph, Mode, Node, Op, Param, Piece, Share, Tensor, Trace, ValueId};
 
 const MOST_ROWS: usize = 1 << 24;
 
-/// Rewrites what reads matrices of more than `max` bytes as operations on their rows, with `trained` also where they are
-/// updated. A parameter whose readers cannot all be rewritten is unchanged, and planning reports it. Weights in
-/// 16 bits are not split.
-pub(crate) fn split_large_parameters(graph: Graph, max: u64, weights: WeightStorage, trained: bool) -> Graph {
+/// Rewrites what reads matrices larger than a binding, or trained ones whose gradients are, as operations on their rows. A
+/// parameter whose readers cannot all be rewritten is unchanged, and planning reports it.
+pub(crate) fn split_large_parameters(graph: Graph, choices: &Choices<'_>) -> Graph {
+    let max = choices.limits.max_binding;
     let observed: Vec<ValueId> = graph.observed().collect();
     let rows: Vec<Option<usize>> = (graph.ids())
         .map(|(id, value)| {
             let whole = value.class == Class::Parameter && value.part_of.is_none();
             let large = whole && value.bytes() > max && !observed.contains(&id);
             let param = graph.parameters.iter().find(|param| large && param.name() == value.name)?;
-            let whole = param.stored_as(weights) == DType::F32 && (trained || !param.trained());
+            let widest = widest(param, param.stored_as(choices.weights));
+            let large = widest.bytes(value.shape.numel()) > max && (choices.pieces || !param.trained());
             let readers = graph.nodes.iter().filter(|node| node.inputs.contains(&id));
-            (whole && readers.clone().all(|node| can_split(&graph, node, id))).then_some(())?;
-            rows_of_piece(value.shape.dims(), max)
+            (large && readers.clone().all(|node| can_split(&graph, node, id))).then_some(())?;
+            rows_of_piece(value.shape.dims(), widest, max)
         })
         .collect();
     if rows.iter().all(Option::is_none) {
@@ -42,18 +43,25 @@ fn can_split(graph: &Graph, node: &Node, id: ValueId) -> bool {
     }
 }
 
-/// The elements of each piece but the last of a parameter of more than `max` bytes.
-pub(in crate::compile) fn elements_of_piece(shape: Shape, max: u64) -> Option<u64> {
+/// The widest type of what has the elements of a parameter: gradients and optimizer state are in `f32`.
+fn widest(param: &Param, stored: DType) -> DType {
+    if param.trained() { DType::F32 } else { stored }
+}
+
+/// The elements of each piece but the last of a parameter, if it is in pieces that a binding of `max` bytes covers.
+pub(in crate::compile) fn elements_of_piece(param: &Param, stored: DType, max: u64) -> Option<u64> {
+    let shape = param.shape();
     let columns = *shape.dims().last()?;
-    Some((rows_of_piece(shape.dims(), max)? * columns) as u64)
+    Some((rows_of_piece(shape.dims(), widest(param, stored), max)? * columns) as u64)
 }
 
 /// The rows of each piece but the last; `None` if no piece of whole rows is small enough.
-fn rows_of_piece(dims: &[usize], max: u64) -> Option<usize> {
+fn rows_of_piece(dims: &[usize], widest: DType, max: u64) -> Option<usize> {
     // Numbers of rows are exact in `f32`.
     let &[rows @ ..MOST_ROWS, columns @ 1..=usize::MAX] = dims else { return None };
     let unit = (1..=Piece::ELEMENTS).find(|unit| (unit * columns).is_multiple_of(Piece::ELEMENTS))?;
-    let most = usize::try_from(max / 4).ok()? / columns / unit * unit;
+    let of_unit = widest.bytes((unit * columns) as u64);
+    let most = usize::try_from(max / of_unit).ok()? * unit;
     let count = rows.div_ceil(most.max(1));
     (most > 0).then(|| rows.div_ceil(count).next_multiple_of(unit))
 }
@@ -145,6 +153,7 @@ fn looked_up(trace: &Trace, node: &Node, pieces: &[(usize, Tensor)]) -> Tensor {
 #[cfg(test)]
 mod tests {
     use crate::compile::{PlanOptions, TrainStep};
+    use crate::dtype::{Rounding, WeightStorage};
     use crate::error::Error;
     use crate::graph::{Init, Params};
     use crate::limits::Limits;
@@ -174,10 +183,17 @@ mod tests {
     fn parameters_in_pieces_are_trained_as_whole_ones() {
         let params = Params::new(1);
         let step = step(&params);
-        let optimizers: [Optimizer; 3] =
-            [AdamW::default().into(), Adam8bit::default().into(), Adam4bit::default().into()];
-        for optimizer in optimizers {
-            let options = PlanOptions { optimizer, ..PlanOptions::default() };
+        let bits = WeightStorage::Bf16(Rounding::Nearest);
+        let cases: [(Optimizer, WeightStorage); 6] = [
+            (AdamW::default().into(), WeightStorage::F32),
+            (Adam8bit::default().into(), WeightStorage::F32),
+            (Adam4bit::default().into(), WeightStorage::F32),
+            (AdamW::default().into(), bits),
+            (AdamW::default().into(), WeightStorage::F16(Rounding::Stochastic)),
+            (Adam8bit::default().into(), WeightStorage::Bf24),
+        ];
+        for (optimizer, weights) in cases {
+            let options = PlanOptions { optimizer, weights, ..PlanOptions::default() };
             let results = [1 << 30, 100_000].map(|binding| {
                 let plan = step.plan(&options, &limits(binding)).expect("it fits");
                 let graph = plan.graph();
@@ -198,9 +214,12 @@ mod tests {
                 (pieces, read)
             });
             let [(none, whole), (pieces, parts)] = results;
-            assert_eq!((none, pieces, whole.len()), (0, 4, parts.len()));
+            assert_eq!((none, pieces, whole.len()), (0, 4, parts.len()), "{weights:?}");
             for (a, b) in whole.iter().flatten().zip(parts.iter().flatten()) {
-                assert!((a - b).abs() <= 1e-9 * a.abs().max(1e-6), "{a} as a whole, {b} in pieces");
+                assert!(
+                    (a - b).abs() <= 1e-9 * a.abs().max(1e-6),
+                    "{weights:?}: {a} as a whole, {b} in pieces"
+                );
             }
         }
     }

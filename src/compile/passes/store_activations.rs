@@ -96,8 +96,8 @@ impl Packs {
         let mut needed = vec![false; count];
         let mut place = vec![0; count];
         for (i, node) in nodes.iter().enumerate() {
-            if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
-                root[to.index()] = root[from.index()];
+            if graph.is_view(node) {
+                root[node.outputs[0].index()] = root[node.inputs[0].index()];
                 continue;
             }
             for id in &node.inputs {

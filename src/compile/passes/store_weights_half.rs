@@ -36,6 +36,10 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
         if matches!(node.op, Op::Reshape(_)) && rewrite.is_view(&node) {
             continue;
         }
+        if rewrite.is_piece(&node) {
+            rewritten.push(node);
+            continue;
+        }
         match &mut node.op {
             Op::Update { stored, .. } => {
                 if let (Some(key), Rounding::Stochastic) = (keys.get(&node.inputs[0]), storage.rounding()) {
@@ -43,7 +47,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
                 }
             }
             Op::Embedding
-                if keys.contains_key(&node.inputs[0])
+                if rewrite.root.get(&node.inputs[0]) == Some(&node.inputs[0])
                     && rewrite.graph.value(node.inputs[0]).dtype.is_half() => {}
             Op::Send { share: Some(_), .. } | Op::Replace { .. } | Op::CachedAttention(_) => {}
             _ => rewrite.widen(&mut node, &mut rewritten),
@@ -57,7 +61,7 @@ pub(crate) fn store_weights_half(mut graph: Graph, storage: WeightStorage) -> Gr
 
 struct Rewrite {
     graph: Graph,
-    /// Weights in 16 bits and their views, mapped to the weight.
+    /// Weights in fewer bits, pieces of these, and views of both, mapped to the weight or piece.
     root: BTreeMap<ValueId, ValueId>,
     copies: BTreeMap<ValueId, usize>,
 }
@@ -67,6 +71,17 @@ impl Rewrite {
         let Some(&root) = self.root.get(&node.inputs[0]) else { return false };
         self.root.insert(node.outputs[0], root);
         true
+    }
+
+    /// Whether a node reads a piece of a weight in fewer bits. It is stored as the weight.
+    fn is_piece(&mut self, node: &Node) -> bool {
+        let piece = self.graph.reads_piece(node) && self.root.contains_key(&node.inputs[0]);
+        if piece {
+            let [whole, rows] = [node.inputs[0], node.outputs[0]];
+            self.graph.values[rows.index()].dtype = self.graph.value(whole).dtype;
+            self.root.insert(rows, rows);
+        }
+        piece
     }
 
     /// Replaces 16-bit operands of a node with copies in 32 bits.

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::compile::analysis::Views;
-use crate::compile::passes::is_view;
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op, Phase, ValueId};
 use crate::kernels;
@@ -88,13 +87,13 @@ impl CostModel {
         }
         graph.outputs.iter().for_each(|(_, id)| slots[roots[id.index()]].stays = true);
         let order: Vec<u32> =
-            order.iter().filter(|&&n| !is_view(&graph.nodes[n].op)).map(|&n| n as u32).collect();
+            order.iter().filter(|&&n| !graph.is_view(&graph.nodes[n])).map(|&n| n as u32).collect();
         let first = order.iter().take_while(|&&n| graph.nodes[n as usize].phase == Phase::Forward).count();
         let works = Vec::with_capacity(graph.nodes.len());
         let mut model = Self { slots, works, order, roots, list: Vec::new(), first };
         for (n, node) in graph.nodes.iter().enumerate() {
             model.add(graph, node, limits, card)?;
-            if !is_view(&node.op) {
+            if !graph.is_view(node) {
                 node.outputs
                     .iter()
                     .for_each(|id| model.slots[model.roots[id.index()]].producer = Some(n as u32));
@@ -133,7 +132,7 @@ impl CostModel {
         if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
             self.slots[writes[0] as usize].passing = true;
         }
-        if !is_view(&node.op) {
+        if !graph.is_view(node) {
             let [inputs, outputs] = graph.types(node);
             if let Some(&(shape, _)) = outputs.first() {
                 // No operand may share memory with another, or the result would overwrite both.

@@ -122,7 +122,7 @@ impl Work {
 
 /// The cost of a node, and the modelled seconds of its launches.
 fn modelled(graph: &Graph, node: &Node, limits: &Limits, card: &Card) -> Result<(Cost, f64)> {
-    if passes::is_view(&node.op) {
+    if graph.is_view(node) {
         return Ok((Cost::default(), 0.0));
     }
     let [inputs, outputs] = graph.types(node);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::program::{Program, Span, Storage, StorageId, too_large};
 use crate::compile::passes::{is_small, small_states};
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Class, ValueId};
 use crate::limits::Limits;
@@ -27,7 +28,7 @@ impl Program {
                     let name = param.name().to_owned();
                     let storage = self.push_storage(name, bytes, (0, usize::MAX), Class::Parameter, false)?;
                     if bytes > limits.max_buffer {
-                        let in_buffer = Self::whole_pieces_of(param.shape(), limits);
+                        let in_buffer = Self::whole_pieces_of(&param, DType::F32, limits);
                         if in_buffer == 0 {
                             let most = (bytes, limits.max_buffer);
                             return Err(too_large(

@@ -7,10 +7,9 @@ use crate::compile::analysis::Views;
 use crate::compile::passes::elements_of_piece;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Update, Value, ValueId};
+use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Param, Update, Value, ValueId};
 use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
 use crate::limits::{ALIGNMENT, Job, Limits};
-
 use crate::memory::planner;
 use crate::shape::Shape;
 use crate::units::align_up;
@@ -286,7 +285,9 @@ impl Program {
         if value.class == Class::Parameter {
             let in_pieces = self.graph.pieces.iter().any(|piece| piece.of == id);
             let is_read = self.graph.nodes.iter().any(|node| node.inputs.contains(&id));
-            return if in_pieces || !is_read { Self::whole_pieces_of(value.shape, limits) } else { 0 };
+            let param = self.graph.parameters.iter().find(|param| param.name() == value.name);
+            let cut = param.filter(|_| in_pieces || !is_read);
+            return cut.map_or(0, |param| Self::whole_pieces_of(param, value.dtype, limits));
         }
         let operand = |node: &Node| node.inputs.iter().position(|input| *input == id);
         let readers = self.graph.nodes.iter().filter_map(|node| Some((node, operand(node)?)));
@@ -295,10 +296,10 @@ impl Program {
         cut_between(value.dtype.bytes(piece), value.bytes(), limits)
     }
 
-    /// [`Program::whole_pieces`] of a parameter in `f32`. Programs that do not read it place it as those that do.
-    pub(super) fn whole_pieces_of(shape: Shape, limits: &Limits) -> u64 {
-        let piece = elements_of_piece(shape, limits.max_binding).unwrap_or(0);
-        cut_between(4 * piece, shape.numel().saturating_mul(4), limits)
+    /// [`Program::whole_pieces`] of a parameter. Programs that do not read it place it as those that do.
+    pub(super) fn whole_pieces_of(param: &Param, stored: DType, limits: &Limits) -> u64 {
+        let piece = elements_of_piece(param, stored, limits.max_binding).unwrap_or(0);
+        cut_between(stored.bytes(piece), stored.bytes(param.shape().numel()), limits)
     }
 
     fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
