@@ -14,10 +14,10 @@ use super::readback::Readback;
 use super::record::{self, Ready};
 use super::state_layout::StateLayout;
 use super::transfer::{Place, Transfer};
-use crate::compile::{Plan, Program, Span, StorageId, TRANSFER_BYTES};
+use crate::compile::{Plan, Program, Span, StorageId, TRANSFER_BYTES, Transfer as HostTransfer};
 use crate::device::{Buffer, Device};
 use crate::error::{Error, Result};
-use crate::graph::{Class, Node, Op, ValueId};
+use crate::graph::{Class, ValueId};
 use crate::memory::{Backing, Block, EventLog, MemoryStats, Move, Pool, PoolOptions, Request, Tally};
 
 /// Pages of a pool, as buffers on a device.
@@ -35,8 +35,7 @@ impl Backing for Pages {
 }
 
 /// Runs a plan's operations one by one from a pool. Results are bit-identical to those of a
-/// [`Session`](super::Session). State that the plan offloads to host memory stays in the pool; activations
-/// are offloaded and restored one at a time.
+/// [`Session`](super::Session). What the plan offloads is moved to host memory and back one tensor at a time.
 pub struct Eager {
     plan: Arc<Plan>,
     pub(super) ledger: Ledger,
@@ -50,8 +49,8 @@ pub struct Eager {
     feeds: Feeds,
     readbacks: Vec<Readback>,
     transfer: Transfer,
-    /// Offloaded activations, by slot.
-    host: BTreeMap<u32, Vec<u32>>,
+    /// Offloaded state and activations, by name.
+    host: BTreeMap<String, Vec<u32>>,
     clock: Clock,
     accept_non_finite: bool,
 }
@@ -81,6 +80,8 @@ impl Eager {
         let blocks = vec![None; plan.program.storages.len()];
         let clock = Clock::default();
         let plan = Arc::new(plan.clone());
+        let host = plan.program.host_bytes().into_iter();
+        let host = host.map(|(name, bytes)| (name, vec![0; (bytes / 4) as usize])).collect();
         let (by_class, by_layer) = (Tally::default(), Tally::default());
         let mut eager = Self {
             plan,
@@ -93,7 +94,7 @@ impl Eager {
             feeds,
             readbacks,
             transfer,
-            host: BTreeMap::new(),
+            host,
             clock,
             accept_non_finite: false,
         };
@@ -105,7 +106,7 @@ impl Eager {
     /// state is zeroed explicitly.
     fn start(&mut self) -> Result<()> {
         let plan = Arc::clone(&self.plan);
-        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.is_state()) {
+        for (i, storage) in plan.program.storages.iter().enumerate().filter(|(_, s)| s.persistent) {
             self.take(i)?;
             let place = elements(&self.pool, &self.blocks, &plan, StorageId(i as u32))?;
             match plan.graph().parameters.get(i) {
@@ -151,7 +152,7 @@ impl Eager {
         let storages = &plan.program.storages;
         // Frees what the last step left for the host to read.
         for (i, storage) in storages.iter().enumerate() {
-            if !storage.is_state() {
+            if !storage.persistent {
                 self.release(i)?;
             }
         }
@@ -187,15 +188,20 @@ impl Eager {
         let storages = &plan.program.storages;
         let mut born = vec![Vec::new(); plan.program.order.len() + 1];
         let mut dead = vec![Vec::new(); plan.program.order.len() + 1];
-        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.is_state()) {
+        for (i, storage) in storages.iter().enumerate().filter(|(_, s)| !s.persistent) {
             born[storage.first].push(i);
             dead[storage.last].push(i);
         }
         let mut ready = Vec::new();
         let mut launches = plan.program.launches.iter().enumerate().peekable();
+        let mut transfers = plan.program.transfers.iter().peekable();
         for position in 0..plan.program.order.len() {
             for &i in &born[position] {
                 self.take(i)?;
+            }
+            while let Some(transfer) = transfers.next_if(|next| next.position == position && !next.after) {
+                self.finish(&mut encoder, &mut ready)?;
+                self.transfer_one(plan, transfer)?;
             }
             while let Some((index, (launch, _))) = launches.next_if(|(_, (_, at))| *at == position) {
                 let uniforms = self.uniforms.as_ref().expect("a plan with launches has uniforms");
@@ -206,13 +212,9 @@ impl Eager {
                 });
                 ready.push(Ready { pipeline: record::pipeline(device, launch)?, group, grid: launch.grid });
             }
-            let node = &plan.program.graph.nodes[plan.program.order[position]];
-            if matches!(node.op, Op::ToHost { .. } | Op::FromHost { .. }) {
-                dispatch(&mut encoder, &std::mem::take(&mut ready));
-                let empty = wgpu::CommandEncoderDescriptor::default();
-                let fresh = device.wgpu_device().create_command_encoder(&empty);
-                device.submit(std::mem::replace(&mut encoder, fresh))?;
-                self.move_one(plan, node)?;
+            while let Some(transfer) = transfers.next_if(|next| next.position == position) {
+                self.finish(&mut encoder, &mut ready)?;
+                self.transfer_one(plan, transfer)?;
             }
             for &i in &dead[position] {
                 self.release(i)?;
@@ -222,25 +224,29 @@ impl Eager {
         Ok(encoder)
     }
 
+    /// Submits the commands so far.
+    fn finish(&self, encoder: &mut wgpu::CommandEncoder, ready: &mut Vec<Ready>) -> Result<()> {
+        let device = &self.ledger.device;
+        dispatch(encoder, &std::mem::take(ready));
+        let fresh = device.wgpu_device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        device.submit(std::mem::replace(encoder, fresh)).map(drop)
+    }
+
     /// Offloads a tensor to host memory or restores one from it, and waits for the transfer.
-    fn move_one(&mut self, plan: &Plan, node: &Node) -> Result<()> {
-        match node.op {
-            Op::ToHost { slot } => {
-                let place = value_place(&self.pool, &self.blocks, plan, node.inputs[0])?;
-                let bytes = plan.graph().value(node.inputs[0]).bytes();
-                let words = self.transfer.download(&self.ledger, &[Place { bytes, ..place }])?;
-                self.host.insert(slot, words);
-            }
-            Op::FromHost { slot } => {
-                let place = value_place(&self.pool, &self.blocks, plan, node.outputs[0])?;
-                let words = self.host.remove(&slot).unwrap_or_default();
-                let part = |range: Range<u64>| words[range.start as usize..range.end as usize].to_vec();
-                let bytes = 4 * words.len() as u64;
-                self.transfer.upload(&self.ledger, &[Place { bytes, ..place }], part)?;
-            }
-            _ => {}
+    fn transfer_one(&mut self, plan: &Plan, transfer: &HostTransfer) -> Result<()> {
+        let HostTransfer { up, storage, offset, bytes, name, start, .. } = transfer;
+        let place = elements(&self.pool, &self.blocks, plan, *storage)?;
+        let place = Place { offset: place.offset + offset, bytes: *bytes, ..place };
+        let range = (start / 4) as usize..((start + bytes) / 4) as usize;
+        let words = self.host.get_mut(name).and_then(|words| words.get_mut(range));
+        let words = words.ok_or_else(|| Error::Internal(format!("`{name}` has no place in host memory")))?;
+        if *up {
+            let part = |range: Range<u64>| words[range.start as usize..range.end as usize].to_vec();
+            self.transfer.upload(&self.ledger, &[place], part)
+        } else {
+            words.copy_from_slice(&self.transfer.download::<u32>(&self.ledger, &[place])?);
+            Ok(())
         }
-        Ok(())
     }
 
     /// Reads an output of the last step. Waits for it.
@@ -269,8 +275,12 @@ impl Eager {
     /// [`Error::Unknown`] with the names there are.
     pub fn parameter(&mut self, name: &str) -> Result<Vec<f32>> {
         let storage = lasting_storage(&self.plan, name)?;
+        let held = StateLayout::of(&self.plan, storage);
+        if let Some(words) = self.host.get(name) {
+            return Ok(held.widened(words));
+        }
         let place = elements(&self.pool, &self.blocks, &self.plan, storage)?;
-        Ok(StateLayout::of(&self.plan, storage).widened(&self.transfer.download(&self.ledger, &[place])?))
+        Ok(held.widened(&self.transfer.download(&self.ledger, &[place])?))
     }
 
     /// Compacts the pool between two steps: copies at most `budget` bytes of blocks on the device so that

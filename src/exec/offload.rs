@@ -139,9 +139,11 @@ impl Host {
         commands: &mut Commands,
         device: &Device,
     ) -> Result<()> {
-        // The download of this tensor may still be pending, or not even submitted.
+        // The download of these bytes may still be pending, or not even submitted.
+        let end = start + place.bytes;
+        let own = |piece: &Piece| piece.name == name && piece.at < end && start < piece.at + piece.bytes;
         for slot in 0..self.down.slots.len() {
-            if self.down.slots[slot].pieces.iter().any(|piece| piece.name == name) {
+            if self.down.slots[slot].pieces.iter().any(own) {
                 if self.down.slots[slot].mapping.is_none() {
                     self.submit(commands, device)?;
                 }

@@ -418,6 +418,17 @@ impl Graph {
         own.filter(|share| share.len < elements)
     }
 
+    /// Returns the bytes of operand `i` that the operation reads and changes.
+    pub(crate) fn operand_bytes(&self, node: &Node, i: usize) -> u64 {
+        let value = self.value(node.inputs[i]);
+        self.operand_share(node, i).map_or(value.bytes(), |share| value.dtype.bytes(share.len))
+    }
+
+    /// Returns the positions of the operands that are in host memory before and after the operation.
+    pub(crate) fn offloaded_operands(&self, node: &Node) -> impl Iterator<Item = usize> {
+        (0..node.inputs.len()).filter(|&i| self.value(node.inputs[i]).offloaded)
+    }
+
     /// Whether a node computes nothing, whatever else is a view: a reshape, or rows of a parameter that is in pieces.
     pub(crate) fn is_view(&self, node: &Node) -> bool {
         matches!(node.op, Op::Reshape(_)) || self.reads_piece(node)

@@ -283,6 +283,7 @@ impl Optimizer {
         trace.phase(Phase::Update, || {
             let mut scalars = trace.step_scalars();
             let (raw, shares, weights) = (gradients.pairs, gradients.shares, gradients.weights);
+            let most = gradients.update_at_once;
             let mut pairs = raw.clone();
             let mut inverse = None;
             if let Some((settings, state)) = &gradients.scaled {
@@ -317,7 +318,13 @@ impl Optimizer {
                     && trace.parameter(&name).is_some_and(|param| param.stored_as(weights) == DType::BF16);
                 let stored = if corrected { Stored::Corrected } else { Stored::Nearest };
                 trace.layer(layer, || {
-                    optimizer.append_one(trace, (&name, rate), (&weight, stored, share), &gradient, &scalars)
+                    optimizer.append_one(
+                        trace,
+                        (&name, rate),
+                        (&weight, stored, share, most),
+                        &gradient,
+                        &scalars,
+                    )
                 });
             }
         });
@@ -365,11 +372,13 @@ impl Optimizer {
         (pairs.into_iter().map(|(id, g)| (id, g.mul(&inverse))).collect(), scalars, inverse)
     }
 
+    /// Appends the update of a parameter, or of its `share`. With `most`, it is several updates of so many elements, if that needs less
+    /// state at once.
     fn append_one(
         &self,
         trace: &Trace,
         (name, rate): (&str, f32),
-        (weight, stored, share): (&Tensor, Stored, Option<Share>),
+        (weight, stored, share, most): (&Tensor, Stored, Option<Share>, Option<u64>),
         gradient: &Tensor,
         scalars: &Tensor,
     ) {
@@ -391,7 +400,7 @@ impl Optimizer {
         };
         let words = Shape::from([corrections(elements) as usize]);
         let correction = (stored == Stored::Corrected).then(|| state((CORRECTION, DType::U32, words)));
-        let emit = |inputs: &[&Tensor]| {
+        let emit = |inputs: &[&Tensor], share: Option<Share>| {
             let inputs: Vec<&Tensor> = inputs.iter().copied().chain(&correction).collect();
             trace.emit(
                 Op::Update { rule: self.update(elements), rate, stored, share },
@@ -401,7 +410,7 @@ impl Optimizer {
         };
         if let Self::Adafactor(adafactor) = self {
             let [update, u2, w2] = adafactor.operands(trace, name, weight, gradient, scalars);
-            return emit(&[weight, &update, scalars, &u2, &w2]);
+            return emit(&[weight, &update, scalars, &u2, &w2], share);
         }
         let step = match self {
             Self::Muon(muon) => Some(muon.step(trace, name, gradient, scalars)),
@@ -409,7 +418,7 @@ impl Optimizer {
             _ => None,
         };
         if let Some(step) = step {
-            return emit(&[weight, &step, scalars]);
+            return emit(&[weight, &step, scalars], share);
         }
         let mut states: Vec<Tensor> = self.states(weight.shape()).into_iter().map(state).collect();
         if share.is_some_and(|share| share.len == 0) {
@@ -420,7 +429,14 @@ impl Optimizer {
         }
         let mut inputs = vec![weight, gradient, scalars];
         inputs.extend(&states);
-        emit(&inputs);
+        let whole = share.is_none() && self.of_whole_gradients().is_none();
+        let split = weight.id().is_some_and(|id| trace.is_split(id));
+        match most.filter(|most| whole && !split && inputs.len() > Update::STATE && elements > *most) {
+            None => emit(&inputs, share),
+            Some(most) => (0..elements).step_by(most as usize).for_each(|start| {
+                emit(&inputs, Some(Share { start, len: most.min(elements - start) }));
+            }),
+        }
     }
 
     /// Returns the state of a parameter of this shape, except for Adafactor's: names as in PyTorch's state

@@ -1,12 +1,14 @@
 //! Optimizer state in the host's memory: the same bits with less device memory, through every operation of a
 //! session.
 
+use std::collections::BTreeMap;
+
 use crate::support::close::assert_same_bits;
 use crate::support::{devices, noise, on_each, own_devices, some_labels};
 use wgrad::compile::{self, Forward, Offload, Plan, PlanOptions, Recompute, TrainStep};
-use wgrad::exec::SaveOptions;
-use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{LossScale, Params};
+use wgrad::dtype::{Rounding, WeightStorage};
+use wgrad::exec::{Debug, Eager, ProgramId, SaveOptions, Session};
+use wgrad::graph::{Init, LossScale, Params, Phase};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::{Mlp, Model, ModelOptions};
@@ -293,6 +295,68 @@ fn failed_submit_in_the_middle_of_a_step_is_reported() {
         std::fs::remove_file(&path).expect("there");
         assert_eq!(train(&mut calm, 2..4), train(&mut session, 2..4));
     }
+}
+
+/// A table of more elements than are updated at once; with small bindings, it is in pieces.
+#[test]
+fn state_of_large_parameters_is_updated_in_shares() {
+    const ROWS: u32 = 70_000;
+    on_each(devices(), |device| {
+        let whole = device.limits().clone();
+        let small = Limits { max_binding: 5 << 20, ..whole.clone() };
+        let drawn = WeightStorage::Bf16(Rounding::Stochastic);
+        for (optimizer, weights, limits, shares) in [
+            ("momentum", drawn, &whole, 2),
+            ("adam8bit", WeightStorage::Bf24, &whole, 2),
+            ("adamw", WeightStorage::F32, &small, 4),
+        ] {
+            let params = Params::new(1);
+            let table = params.add("table", [ROWS as usize, 64], Init::Uniform(0.5));
+            let step = TrainStep::trace(&params, |trace| {
+                let rows = trace.param(&table).embedding(&trace.ids("ids", [6], ROWS));
+                rows.tanh().square().mean(&[])
+            });
+            let step = step.expect("valid");
+            let plans = [Offload::OFF, Offload::OPTIMIZER].map(|offload| {
+                let options = PlanOptions { weights, ..options(optimizer, offload) };
+                step.plan(&options, limits).expect("planned")
+            });
+            let [off, away] = &plans;
+            let updates =
+                |plan: &Plan| plan.graph().nodes.iter().filter(|n| n.phase == Phase::Update).count();
+            assert!(updates(away) >= shares, "{optimizer}: {} updates", updates(away));
+            let held = away.program.offloaded().map(|storage| storage.bytes).max();
+            assert!(held > Some(0) && held <= Some(16 << 20), "{optimizer}: {held:?}");
+            let bytes = away.program.host_bytes();
+            let kept = off.program.storages.iter().filter(|of| of.persistent && bytes.contains_key(&of.name));
+            let kept: BTreeMap<_, _> = kept.map(|of| (of.name.clone(), of.used_bytes)).collect();
+            assert_eq!(bytes, kept, "{optimizer}");
+            let ids = |i: u64| some_labels(i, 6, ROWS);
+            let [wanted, found] = plans.each_ref().map(|plan| {
+                let mut session =
+                    Session::with_plans(device, &[plan], Debug { poison: true }).expect("it opens");
+                for i in 0..2 {
+                    session.feed("ids", &ids(i)).expect("valid");
+                    session.step().expect("it runs");
+                }
+                state(&mut session)
+            });
+            // Millions of numbers are compared at once.
+            let bits = bytemuck::cast_slice::<f32, u8>;
+            let same = |a: &[f32], b: &[f32]| bits(a) == bits(b);
+            for ((name, wanted), (_, found)) in wanted.iter().zip(&found) {
+                assert!(same(wanted, found), "{optimizer}: {name}");
+            }
+            let mut eager = Eager::new(device, away, PoolOptions::default()).expect("it opens");
+            for i in 0..2 {
+                eager.feed("ids", &ids(i)).expect("valid");
+                eager.step().expect("it runs");
+            }
+            for (name, wanted) in &wanted {
+                assert!(same(wanted, &eager.parameter(name).expect("there")), "eager, {optimizer}: {name}");
+            }
+        }
+    });
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn effect(graph: &Graph, node: &Node, free: bool, roots: &[ValueId], stays: &[bo
             }
         }
     }
-    let passing = node.inputs.iter().filter(|id| graph.value(**id).offloaded).map(bytes).sum();
+    let passing = graph.offloaded_operands(node).map(|i| i128::from(graph.operand_bytes(node, i))).sum();
     let first = match node.outputs.first() {
         Some(id) if !free => *id,
         _ => return Effect { taken: 0, first: 0, passing, reads, over: Vec::new() },

@@ -2,7 +2,7 @@
 
 use crate::graph::{Class, Graph, Op};
 
-/// Marks optimizer state of at least `smallest` bytes that is read by one update only.
+/// Marks optimizer state of at least `smallest` bytes that only updates read, each of its own elements.
 pub(crate) fn offload_optimizer_state(mut graph: Graph, smallest: u64) -> Graph {
     let mut uses = vec![0; graph.values.len()];
     let mut updates = vec![0; graph.values.len()];
@@ -16,8 +16,8 @@ pub(crate) fn offload_optimizer_state(mut graph: Graph, smallest: u64) -> Graph 
         uses[id.index()] += 1;
     }
     for (i, value) in graph.values.iter_mut().enumerate() {
-        value.offloaded =
-            value.class == Class::Optimizer && value.bytes() >= smallest && (uses[i], updates[i]) == (1, 1);
+        let large = value.class == Class::Optimizer && value.bytes() >= smallest;
+        value.offloaded = large && uses[i] > 0 && uses[i] == updates[i];
     }
     graph
 }

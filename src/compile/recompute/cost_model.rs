@@ -145,8 +145,8 @@ impl CostModel {
                 kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place: None, limits };
             let lowered = kernels::lower(&site)?;
             let scratch = lowered.workspace.iter().map(|&bytes| padded(bytes).unwrap_or(u64::MAX / 4));
-            let passing = node.inputs.iter().map(|id| graph.value(*id)).filter(|value| value.offloaded);
-            let passing = passing.map(|value| padded(value.bytes()).unwrap_or(u64::MAX / 4));
+            let passing = graph.offloaded_operands(node).map(|i| graph.operand_bytes(node, i));
+            let passing = passing.map(|bytes| padded(bytes).unwrap_or(u64::MAX / 4));
             room = scratch
                 .chain(passing)
                 .chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes))

@@ -8,7 +8,7 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, per tensor. It is on the device only while its
-    /// parameter is updated.
+    /// parameter is updated: that of 4,194,304 elements at once, unless the optimizer needs whole matrices or ranks share it.
     pub optimizer: bool,
     /// Forward results kept for the backward pass. Not supported with
     /// [`Recompute::Auto`](crate::compile::Recompute::Auto).
@@ -40,4 +40,6 @@ impl Offload {
     /// Minimum size in bytes of an offloaded tensor. For smaller tensors, the copies cost more than the saved
     /// memory is worth.
     pub const SMALLEST: u64 = 16 << 10;
+    /// The most elements of a parameter that are updated at once if its state is offloaded.
+    pub(crate) const AT_ONCE: u64 = 4 << 20;
 }

@@ -175,6 +175,7 @@ impl Program {
         for id in inputs {
             program.new_storage(id, 0, last_use[id.index()], limits)?;
         }
+        program.add_offloaded(limits)?;
         let rounding = Rounding::of(&program.graph, limits);
         for position in 0..program.order.len() {
             program.add_node(position, &last_use, &rounding, in_place)?;
@@ -253,16 +254,16 @@ impl Program {
         limits: &Limits,
     ) -> Result<StorageId> {
         let value = self.graph.value(id);
-        let (bytes, class, offloaded) = (value.bytes(), value.class, value.offloaded);
+        let (bytes, class) = (value.bytes(), value.class);
         let in_pieces = bytes > limits.max_binding && self.is_read_in_pieces(id);
-        let in_buffer = if in_pieces && !offloaded { self.whole_pieces(id, limits) } else { 0 };
+        let in_buffer = if in_pieces { self.whole_pieces(id, limits) } else { 0 };
         let most = match in_pieces {
             true if in_buffer > 0 => u64::MAX,
             true => limits.max_buffer,
             false => limits.max_binding,
         };
         self.check_size(id, bytes, most, limits)?;
-        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, offloaded)?;
+        let storage = self.push_storage(value.name.clone(), bytes, (first, last), class, false)?;
         if bytes > limits.max_buffer && in_buffer > 0 {
             self.storages[storage.0 as usize].in_buffer = in_buffer;
         }
@@ -302,7 +303,7 @@ impl Program {
         cut_between(stored.bytes(piece), stored.bytes(param.shape().numel()), limits)
     }
 
-    fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
+    pub(super) fn check_size(&self, id: ValueId, bytes: u64, max: u64, limits: &Limits) -> Result<()> {
         let Value { name, shape, class, .. } = self.graph.value(id);
         if bytes <= max { Ok(()) } else { Err(too_large(name, *shape, *class, (bytes, max), limits)) }
     }
@@ -348,12 +349,10 @@ impl Program {
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
         let limits = rounding.of_node(&self.graph, &node);
-        let offloaded: Vec<ValueId> =
-            node.inputs.iter().copied().filter(|id| self.graph.value(*id).offloaded).collect();
-        for &id in &offloaded {
-            self.new_storage(id, position, position, limits)?;
-            self.transfer(id, (position, false), true);
-        }
+        let offloaded = self.graph.offloaded_operands(&node);
+        let offloaded: Vec<_> =
+            offloaded.map(|i| (node.inputs[i], self.graph.operand_share(&node, i))).collect();
+        offloaded.iter().for_each(|&of| self.transfer(of, (position, false), true));
         let in_place =
             in_place.then(|| self.in_place(&node.op, &node.inputs, &node.outputs, position)).flatten();
         for (i, &output) in node.outputs.iter().enumerate() {
@@ -374,8 +373,8 @@ impl Program {
             }
         }
         match node.op {
-            Op::ToHost { .. } => self.transfer(node.inputs[0], (position, false), false),
-            Op::FromHost { .. } => self.transfer(node.outputs[0], (position, false), true),
+            Op::ToHost { .. } => self.transfer((node.inputs[0], None), (position, false), false),
+            Op::FromHost { .. } => self.transfer((node.outputs[0], None), (position, false), true),
             Op::Send { exchange, start, share } => {
                 self.exchange((node.inputs[0], share), position, false, (exchange, start));
             }
@@ -385,7 +384,7 @@ impl Program {
             Op::Replace { exchange, start } => {
                 self.exchange((node.inputs[0], None), position, true, (exchange, start));
             }
-            _ => offloaded.iter().for_each(|&id| self.transfer(id, (position, true), false)),
+            _ => offloaded.iter().for_each(|&of| self.transfer(of, (position, true), false)),
         }
         if self.views.is_free(&node) {
             return Ok(());
@@ -490,7 +489,9 @@ impl Program {
         match self.graph.operand_share(node, i) {
             None => ((shape, dtype), span),
             Some(share) => {
-                let offset = span.offset + dtype.bytes(share.start);
+                // Of what is offloaded, the device has no more than this.
+                let before = if self.graph.value(id).offloaded { 0 } else { dtype.bytes(share.start) };
+                let offset = span.offset + before;
                 let shape = Shape::from([share.len as usize]);
                 ((shape, dtype), Span::new(span.storage, offset, dtype.bytes(share.len)))
             }

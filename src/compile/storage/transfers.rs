@@ -1,10 +1,13 @@
 //! Copies between the device and host memory.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::program::{Program, Storage, StorageId};
 use crate::compile::passes::BACK;
-use crate::graph::{Share, ValueId};
+use crate::error::Result;
+use crate::graph::{Share, Value, ValueId};
+use crate::limits::Limits;
 
 /// A copy between the device and host memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +38,43 @@ impl Program {
         self.storages.iter().filter(|storage| storage.offloaded)
     }
 
+    /// Adds the storages of offloaded state. Each holds what one operation reads of it, from the first of these operations to the
+    /// last.
+    ///
+    /// # Errors
+    /// [`Error::TensorTooLarge`](crate::Error::TensorTooLarge) if that is larger than a binding.
+    pub(super) fn add_offloaded(&mut self, limits: &Limits) -> Result<()> {
+        let mut found: Vec<(ValueId, Range<usize>, u64)> = Vec::new();
+        let mut index: BTreeMap<ValueId, usize> = BTreeMap::new();
+        for (position, &n) in self.order.iter().enumerate() {
+            let node = &self.graph.nodes[n];
+            for i in self.graph.offloaded_operands(node) {
+                let (id, bytes) = (node.inputs[i], self.graph.operand_bytes(node, i));
+                let at = *index.entry(id).or_insert_with(|| {
+                    found.push((id, position..position, 0));
+                    found.len() - 1
+                });
+                let (_, alive, most) = &mut found[at];
+                (alive.end, *most) = (position, bytes.max(*most));
+            }
+        }
+        for (id, alive, bytes) in found {
+            self.check_size(id, bytes, limits.max_binding, limits)?;
+            let Value { name, class, .. } = self.graph.value(id);
+            let storage = self.push_storage(name.clone(), bytes, (alive.start, alive.end), *class, true)?;
+            self.storage_of[id.index()] = Some(storage);
+        }
+        Ok(())
+    }
+
     /// Bytes stored in host memory, by name: state across steps, activations and exchanges within the step.
     pub fn host_bytes(&self) -> BTreeMap<String, u64> {
         let own = self.transfers.iter().filter(|transfer| transfer.exchange.is_none());
-        let mut all: BTreeMap<String, u64> =
-            own.map(|transfer| (transfer.name.clone(), transfer.bytes)).collect();
+        let mut all: BTreeMap<String, u64> = BTreeMap::new();
+        for transfer in own {
+            let end = all.entry(transfer.name.clone()).or_default();
+            *end = (transfer.start + transfer.bytes).max(*end);
+        }
         for exchange in &self.graph.exchanges {
             let words = [exchange.sent(), exchange.received()];
             for (name, words) in exchange.names().into_iter().zip(words) {
@@ -57,16 +92,23 @@ impl Program {
         next.is_none_or(|next| next.up || next.exchange != Some(*exchange))
     }
 
-    /// Records a copy of a value between the device and host memory.
-    pub(super) fn transfer(&mut self, id: ValueId, (position, after): (usize, bool), up: bool) {
-        let (storage, offset, bytes) = self.place_of(id);
+    /// Records a copy of a value, or of a share of it that is all the device has, between the device and host memory.
+    pub(super) fn transfer(
+        &mut self,
+        (id, share): (ValueId, Option<Share>),
+        (position, after): (usize, bool),
+        up: bool,
+    ) {
+        let (storage, offset, all) = self.place_of(id);
         let Some(storage) = storage else { return };
-        let name = self.graph.value(id).name.clone();
+        let Value { name, dtype, offloaded, .. } = self.graph.value(id);
+        let (start, bytes) =
+            share.map_or((0, all), |share| (dtype.bytes(share.start), dtype.bytes(share.len)));
         // A value copied back within the step has its own name: the host key is that name without the suffix.
-        let passes = up && !self.graph.value(id).offloaded;
+        let passes = up && !offloaded;
         let sent = name.strip_suffix(BACK).and_then(|name| name.strip_suffix('.')).filter(|_| passes);
-        let name = sent.unwrap_or(&name).to_owned();
-        let (start, exchange) = (0, None);
+        let name = sent.unwrap_or(name).to_owned();
+        let exchange = None;
         self.transfers.push(Transfer { position, after, up, storage, offset, bytes, name, start, exchange });
     }
 

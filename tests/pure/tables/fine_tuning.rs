@@ -1,8 +1,8 @@
 //! The table of docs/fine-tuning.md.
 
 use wgrad::Bytes;
-use wgrad::compile::{Plan, PlanOptions, Recompute};
-use wgrad::dtype::{FrozenStorage, Precision};
+use wgrad::compile::{Activations, Offload, Plan, PlanOptions, Recompute};
+use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use wgrad::graph::{Class, LoraConfig, Params};
 use wgrad::limits::Limits;
 use wgrad::models::{Model, ModelOptions};
@@ -13,6 +13,7 @@ use super::{bytes, check, markdown, strings};
 /// A training step of a language model: name, sequences and tokens of each, and the rank and layers of adapters.
 pub type Step = (&'static str, [usize; 2], usize, &'static [&'static str]);
 
+const STOCHASTIC: WeightStorage = WeightStorage::Bf16(Rounding::Stochastic);
 const ATTENTION: &[&str] = &["q_proj", "v_proj"];
 const STEPS: [Step; 3] = [
     ("llama-3.2-1b", [1, 1024], 16, &["*"]),
@@ -34,8 +35,7 @@ pub fn plan(
     }
     let sizes = ModelOptions { seq: Some(seq), ..ModelOptions::default() };
     let model = Model::over(params, name, &sizes).expect("known");
-    let optimizer = Optimizer::named("adamw").expect("known");
-    let options = PlanOptions { optimizer, precision: Precision::Bf16, ..more };
+    let options = PlanOptions { precision: Precision::Bf16, ..more };
     let limits = Limits::named("nvidia").expect("a preset");
     model.train_step(batch).expect("valid").plan(&options, &limits).expect("it can be planned")
 }
@@ -68,6 +68,52 @@ fn fine_tuning_table_matches_the_plans() {
     });
     let header = ["model, batch × tokens", "trained", "parameters", "default", "`--recompute every:2`"];
     check("docs/fine-tuning.md", "bytes", &markdown(&strings(&header), rows));
+}
+
+/// Published bytes of torchtune (README of the repository, and its recipes for one device with 24 GB).
+const PUBLISHED: [(usize, Option<FrozenStorage>, f64); 6] = [
+    (1, None, 17.6),
+    (1, Some(FrozenStorage::Bf16), 8.5),
+    (1, Some(FrozenStorage::Nf4), 4.6),
+    (2, None, 18.9),
+    (2, Some(FrozenStorage::Bf16), 16.2),
+    (2, Some(FrozenStorage::Nf4), 7.4),
+];
+
+#[test]
+fn table_beside_published_figures_matches_the_plans() {
+    let rows = PUBLISHED.map(|(step, base, published)| {
+        let step = STEPS[step];
+        let (name, [batch, seq], rank, targets) = step;
+        let activations = Activations::All;
+        let (weights, offload, recompute) = match (base, name) {
+            (Some(_), _) => (WeightStorage::F32, Offload::ACTIVATIONS, Recompute::Off),
+            (None, "llama-3.2-3b") => (STOCHASTIC, Offload::ACTIVATIONS, Recompute::Off),
+            (None, _) => (STOCHASTIC, Offload { activations, ..Offload::OPTIMIZER }, Recompute::Every(2)),
+        };
+        let optimizer = Optimizer::named("adam8bit").expect("known");
+        let options = PlanOptions { optimizer, weights, offload, recompute, ..PlanOptions::default() };
+        let plan = plan(step, base.map(|base| (base, false)), options);
+        let what = base.map_or("all, in bf16".to_owned(), |base| {
+            format!("LoRA r = {rank} of {}, base in {}", targets.join(", "), base.name())
+        });
+        let places = if offload.optimizer { "optimizer,activations" } else { "activations" };
+        let again = if recompute == Recompute::Off { "" } else { " --recompute every:2" };
+        let total = plan.footprint().total();
+        assert!((total as f64) < published * f64::from(1 << 30), "{name}, {what}: {}", Bytes(total));
+        vec![
+            format!("{name}, {batch} × {seq}"),
+            what,
+            format!("`--offload {places}{again}`"),
+            Bytes(total).to_string(),
+            format!("{published} GiB"),
+            format!("{:.1} %", 100.0 * plan.work.moved_fraction()),
+            format!("{:.1} %", 100.0 * plan.work.time_fraction()),
+        ]
+    });
+    let header =
+        ["model, batch × tokens", "trained", "options", "wgrad", "torchtune", "moved", "computed again"];
+    check("docs/fine-tuning.md", "published", &markdown(&strings(&header), rows));
 }
 
 #[test]
