@@ -346,3 +346,44 @@ fn longest_sequence_fits_and_64_more_tokens_do_not() {
     assert!(refused(request(&asked), "gpt-nano").contains("set one"));
     assert!(refused(within, "mlp").contains("takes no sequences"));
 }
+
+/// Recomputation that is chosen for a budget replaces offloaded activations, which it does not weigh.
+#[test]
+fn budgets_are_answered_where_activations_are_offloaded() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options =
+        PlanOptions { offload: Offload::ACTIVATIONS, optimizer: optimizer("sgd"), ..PlanOptions::default() };
+    let of = |recompute| deep(4096).unwrap().plan(&PlanOptions { recompute, ..options }, &limits).unwrap();
+    let total = of(Recompute::Off).footprint().total();
+    let tight = Bytes(total - total / 20);
+    let levers = compile::levers(deep, 4096, &options, tight, &limits).expect("planned");
+    assert!(levers.iter().any(|lever| lever.name == "accumulate 2"), "{levers:#?}");
+    let fitted = compile::fit(deep, 4096, &options, tight, &limits).expect("it fits");
+    assert!(fitted.plan.footprint().total() <= tight.0 && !fitted.changes.is_empty(), "{:?}", fitted.changes);
+    let request =
+        request(&[("batch", "512"), ("offload", "activations"), ("budget", "5MB"), ("limits", "nvidia")]);
+    let answer = request.plan(&Source::Named("cnn")).expect("planned").answer;
+    let fitting = answer.fitting.expect("within a budget");
+    assert!(
+        !fitting.fits && fitting.levers.iter().any(|lever| lever.name == "recompute auto"),
+        "{fitting:#?}"
+    );
+}
+
+/// A search that looks far ahead tries sizes that no tensor can have.
+#[test]
+fn sizes_that_cannot_be_traced_fit_no_budget() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let of = |batch: usize| {
+        TrainStep::trace(&Params::new(0), |trace| {
+            let x = trace.input("x", [batch]);
+            let fits = if batch > 1000 { x.add(&trace.input("y", [1000])) } else { x };
+            fits.square().mean(&[])
+        })
+    };
+    assert!(matches!(of(1001), Err(wgrad::Error::Trace(_))));
+    for recompute in [Recompute::Off, Recompute::Auto] {
+        let options = PlanOptions { recompute, ..PlanOptions::default() };
+        assert_eq!(compile::max_batch(of, &options, Bytes::gib(1), &limits).expect("found"), 1000);
+    }
+}

@@ -1,7 +1,8 @@
 //! The effect of each memory optimization on its own.
 
 use super::{
-    Activations, NARROWER, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of, slowdown,
+    Activations, NARROWER, Offload, PlanOptions, Recompute, Shard, TrainStep, as_it_is, parts_of,
+    recomputing, slowdown,
 };
 use crate::compile::Plan;
 use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
@@ -75,10 +76,9 @@ fn others(whole: &TrainStep, options: &PlanOptions, budget: Bytes) -> Vec<Other>
     let mut add = |name: String, options: PlanOptions, exact| {
         others.push(Other { name, step: None, options, exact });
     };
-    for (name, recompute) in
-        [("auto", Recompute::Auto), ("policy", Recompute::Policy), ("sqrt", Recompute::Sqrt)]
-    {
-        add(format!("recompute {name}"), PlanOptions { recompute, budget: Some(budget), ..*options }, true);
+    add("recompute auto".to_owned(), recomputing(options, budget), true);
+    for (name, recompute) in [("policy", Recompute::Policy), ("sqrt", Recompute::Sqrt)] {
+        add(format!("recompute {name}"), PlanOptions { recompute, ..open }, true);
     }
     for (name, offload) in offloads(open.offload) {
         add(name.to_owned(), PlanOptions { offload, ..open }, true);

@@ -76,8 +76,8 @@ fn most_that_fit<const N: usize>(
         for (found, budget) in found.iter_mut().zip(budgets) {
             let options = PlanOptions { budget: Some(budget), ..*options };
             let fits = |size: usize, effort: SearchEffort| -> Result<bool> {
-                let fits = traced(size)?.fits(&options, limits, effort);
-                possible(fits).map(|fits| fits == Some(true))
+                let fits = traced(size).and_then(|step| step.fits(&options, limits, effort));
+                possible(size, fits).map(|fits| fits == Some(true))
             };
             // After the doubling, each plan halves the interval.
             *found = bisected(fits, |high| task.expect(u64::from(2 * high.ilog2()).max(1)))?;
@@ -90,8 +90,8 @@ fn most_that_fit<const N: usize>(
         if let Some(total) = known.get(&size) {
             return Ok(*total);
         }
-        let total = traced(size)?.plan_over_budget(&options, limits);
-        let total = possible(total)?.map(|plan| plan.footprint().total());
+        let planned = traced(size).and_then(|step| step.plan_over_budget(&options, limits));
+        let total = possible(size, planned)?.map(|plan| plan.footprint().total());
         known.insert(size, total);
         Ok(total)
     };
@@ -101,11 +101,13 @@ fn most_that_fit<const N: usize>(
     Ok(found)
 }
 
-/// `None` for a size that is too large for the limits, which fits no budget.
-fn possible<T>(planned: Result<T>) -> Result<Option<T>> {
+/// `None` for a size that is too large for the limits, or for the model, which fits no budget.
+fn possible<T>(size: usize, planned: Result<T>) -> Result<Option<T>> {
     match planned {
         Ok(planned) => Ok(Some(planned)),
         Err(Error::TensorTooLarge { .. } | Error::Pack(_)) => Ok(None),
+        // What can be traced at the least size has no other mistake.
+        Err(Error::Trace(_) | Error::TooManyElements(_)) if size > 1 => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -119,7 +121,8 @@ fn interpolated(mut total: impl FnMut(usize) -> Result<Option<u64>>, budget: u64
         return Ok(0);
     }
     // Numbers with their totals: one below `low`, the largest that fits, and the least that does not.
-    let (mut below, mut low, mut high) = (None, (1, first), (MOST + 1, u64::MAX));
+    let (mut low, mut high) = ((1, first), (MOST + 1, u64::MAX));
+    let mut below: Option<(usize, u64)> = None;
     let (mut halve, mut ahead) = (false, 1);
     while high.0 - low.0 > 1 {
         let meets = |(a, at_a): (usize, u64), (b, at_b): (usize, u64)| {
@@ -129,7 +132,11 @@ fn interpolated(mut total: impl FnMut(usize) -> Result<Option<u64>>, budget: u64
         let guess = match below {
             _ if high.1 < u64::MAX && !halve => meets(low, high),
             _ if high.0 <= MOST => low.0 + (high.0 - low.0) / 2,
-            Some(below) => meets(below, low).max(low.0 + ahead),
+            Some(below) => {
+                // What hardly grows so far says little of what is far away, where plans take long.
+                let grows = low.1.saturating_sub(below.1) > low.1 / 1000;
+                meets(below, low).min(if grows { MOST } else { 32 * low.0 }).max(low.0 + ahead)
+            }
             None => 2,
         };
         // Where totals do not grow, the steps do.

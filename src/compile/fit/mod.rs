@@ -77,7 +77,7 @@ impl TrainStep {
             Some(fitted) => Ok(fitted),
             None => {
                 let open = as_it_is(options);
-                let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
+                let options = recomputing(options, budget);
                 let smallest = self.plan_over_budget(&options, limits)?;
                 if smallest.footprint().total() > budget.0 {
                     return Err(self.refuse(&smallest, &options, budget, limits));
@@ -164,7 +164,7 @@ impl TrainStep {
         budget: Bytes,
         limits: &Limits,
     ) -> Result<Option<(Plan, PlanOptions)>> {
-        let options = PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options };
+        let options = recomputing(options, budget);
         // A quick check first: the search for the fastest plan takes longer.
         if !self.fits(&options, limits, SearchEffort::Near)? {
             return Ok(None);
@@ -234,6 +234,12 @@ fn as_it_is(options: &PlanOptions) -> PlanOptions {
         rule => rule,
     };
     PlanOptions { budget: None, recompute, ..*options }
+}
+
+/// The options with recomputation chosen for a budget, in place of activations in host memory, which that does not weigh.
+fn recomputing(options: &PlanOptions, budget: Bytes) -> PlanOptions {
+    let offload = Offload { activations: Activations::Keep, ..options.offload };
+    PlanOptions { recompute: Recompute::Auto, budget: Some(budget), offload, ..*options }
 }
 
 /// Powers of two, from 2 to 64, that divide a batch.
