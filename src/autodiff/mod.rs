@@ -25,8 +25,7 @@ pub struct Gradients {
     pub scaled: Option<(LossScale, Tensor)>,
     /// How large parameters are stored, of which updates correct those in [`WeightStorage::Bf24`].
     pub weights: WeightStorage,
-    /// Where optimizer state is offloaded, the most elements of it that an update has on the device, a multiple of
-    /// [`Piece::ELEMENTS`].
+    /// Where optimizer state is offloaded, the most elements of a parameter that are updated at once, a multiple of 8,192.
     pub update_at_once: Option<u64>,
     /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
     pub read: Vec<(String, Read)>,
