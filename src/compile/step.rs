@@ -307,7 +307,7 @@ impl TrainStep {
         let late = parts.whole_gradients || options.loss_scale.is_some() || !parallel.shares.is_even();
         let (trace, mut gradients, shared) = accumulated(trace, gradients, parts)?;
         gradients.weights = options.weights;
-        gradients.update_at_once = options.offload.optimizer.then_some(Offload::AT_ONCE);
+        gradients.update_at_once = (options.offload.optimizer && choices.pieces).then_some(Offload::AT_ONCE);
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);

@@ -429,9 +429,8 @@ impl Optimizer {
         }
         let mut inputs = vec![weight, gradient, scalars];
         inputs.extend(&states);
-        let whole = share.is_none() && self.of_whole_gradients().is_none();
-        let split = weight.id().is_some_and(|id| trace.is_split(id));
-        match most.filter(|most| whole && !split && inputs.len() > Update::STATE && elements > *most) {
+        let whole = share.is_none() && weight.id().is_some_and(|id| !trace.is_split(id));
+        match most.filter(|most| whole && inputs.len() > Update::STATE && elements > *most) {
             None => emit(&inputs, share),
             Some(most) => (0..elements).step_by(most as usize).for_each(|start| {
                 emit(&inputs, Some(Share { start, len: most.min(elements - start) }));

@@ -15,7 +15,7 @@ use wgrad::exec::Session;
 use wgrad::graph::{Attention, Class, Indices, Params, STEP_SCALARS};
 use wgrad::limits::Limits;
 use wgrad::models::{Bert, BertConfig, Llama, LlamaConfig, Model, ModelOptions};
-use wgrad::optim::{AdamW, Optimizer, Sgd};
+use wgrad::optim::{AdamW, Muon, Optimizer, Sgd};
 use wgrad::random;
 
 fn model(name: &str, seq: usize) -> Model {
@@ -170,11 +170,17 @@ fn table_larger_than_a_buffer_is_planned_by_rows() {
 }
 
 #[test]
-fn table_of_16_bits_larger_than_a_binding_is_named() {
+fn table_of_16_bits_larger_than_a_binding_is_planned_by_rows_or_named() {
+    let limits = Limits::named("webgpu").expect("a preset");
     let options = PlanOptions { weights: WeightStorage::Bf16(Rounding::Nearest), ..PlanOptions::default() };
     let step = model("gpt2-xl", 64).train_step(1).expect("valid");
-    let error =
-        step.plan(&options, &Limits::named("webgpu").expect("a preset")).expect_err("153 MiB do not fit 128");
+    let planned = step.plan(&options, &limits).expect("153 MiB in pieces");
+    let spans = planned.program.launches.iter().flat_map(|(launch, _)| &launch.memory);
+    assert!(spans.map(|span| span.bytes).max() <= Some(limits.max_binding));
+    assert!(planned.layout.arenas().all(|(_, bytes)| bytes <= limits.max_buffer));
+    // Orthogonal steps are of whole matrices.
+    let options = PlanOptions { optimizer: Muon::default().into(), ..options };
+    let error = step.plan(&options, &limits).expect_err("153 MiB do not fit 128");
     let text = error.to_string();
     assert!(matches!(error, Error::TensorTooLarge { .. }), "{text}");
     assert!(text.contains("`transformer.wte.weight` [50257, 1600]") && text.contains("153.4 MiB"), "{text}");

@@ -78,7 +78,7 @@ fn others(whole: &TrainStep, options: &PlanOptions, budget: Bytes) -> Vec<Other>
     };
     add("recompute auto".to_owned(), recomputing(options, budget), true);
     for (name, recompute) in [("policy", Recompute::Policy), ("sqrt", Recompute::Sqrt)] {
-        add(format!("recompute {name}"), PlanOptions { recompute, ..open }, true);
+        add(format!("recompute {name}"), PlanOptions { recompute, budget: Some(budget), ..*options }, true);
     }
     for (name, offload) in offloads(open.offload) {
         add(name.to_owned(), PlanOptions { offload, ..open }, true);

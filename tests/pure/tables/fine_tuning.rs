@@ -116,6 +116,42 @@ fn table_beside_published_figures_matches_the_plans() {
     check("docs/fine-tuning.md", "published", &markdown(&strings(&header), rows));
 }
 
+/// Budgets in GB, the tokens of one sequence, and those that Unsloth publishes.
+const TOKENS: [(u64, usize, &str); 4] =
+    [(8, 7_296, "2,972"), (12, 51_648, "21,848"), (16, 78_016, "40,724"), (24, 131_008, "78,475")];
+
+fn of_tokens(tokens: usize) -> Plan {
+    let step = ("llama-3.1-8b", [1, tokens], 32, &["*"][..]);
+    let optimizer = Optimizer::named("adam8bit").expect("known");
+    let (offload, recompute) = (Offload::ACTIVATIONS, Recompute::Every(2));
+    let options = PlanOptions { optimizer, offload, recompute, ..PlanOptions::default() };
+    plan(step, Some((FrozenStorage::Nf4, false)), options)
+}
+
+#[test]
+#[ignore = "plans for half a minute; scripts/tables.sh runs it"]
+fn table_of_tokens_matches_the_plans() {
+    let rows = TOKENS.map(|(gb, tokens, published)| {
+        let plan = of_tokens(tokens);
+        let footprint = plan.footprint();
+        assert!(footprint.total() <= gb * 1_000_000_000, "{tokens}: {}", Bytes(footprint.total()));
+        let text = tokens.to_string();
+        let (thousands, rest) = text.split_at(text.len() - 3);
+        let tokens = format!("{thousands},{rest}");
+        let away = bytes(footprint.host);
+        let again = format!("{:.1} %", 100.0 * plan.work.time_fraction());
+        vec![format!("{gb} GB"), tokens, bytes(footprint.total()), away, again, published.to_owned()]
+    });
+    let header = ["budget", "tokens", "created", "in host memory", "computed again", "Unsloth's tokens"];
+    check("docs/fine-tuning.md", "tokens", &markdown(&strings(&header), rows));
+}
+
+#[test]
+fn adapters_of_the_first_row_of_tokens_fit() {
+    let (gb, tokens, _) = TOKENS[0];
+    assert!(of_tokens(tokens).footprint().total() <= gb * 1_000_000_000);
+}
+
 #[test]
 fn adapters_over_a_model_of_a_billion_parameters_in_4_bits_fit_in_1_4_gb() {
     let budget = Some(Bytes(1_400_000_000));

@@ -104,7 +104,7 @@ fn every_table_has_a_test() {
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
         ("docs/scale.md", &["adapters", "together", "scale", "many"]),
-        ("docs/fine-tuning.md", &["bytes", "published"]),
+        ("docs/fine-tuning.md", &["bytes", "published", "tokens"]),
         ("benches/results/compare.md", &["speed"]),
     ]);
     let mut files: Vec<String> = vec!["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
