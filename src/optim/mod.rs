@@ -372,8 +372,8 @@ impl Optimizer {
         (pairs.into_iter().map(|(id, g)| (id, g.mul(&inverse))).collect(), scalars, inverse)
     }
 
-    /// Appends the update of a parameter, or of its `share`. With `most`, it is several updates of so many elements, if that needs less
-    /// state at once.
+    /// Appends the update of a parameter, or of its `share`. With `most`, a whole parameter that has state is updated by several
+    /// operations, each of at most `most` elements.
     fn append_one(
         &self,
         trace: &Trace,

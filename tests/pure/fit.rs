@@ -353,8 +353,7 @@ fn budgets_are_answered_where_activations_are_offloaded() {
     let limits = Limits::named("nvidia").expect("a preset");
     let options =
         PlanOptions { offload: Offload::ACTIVATIONS, optimizer: optimizer("sgd"), ..PlanOptions::default() };
-    let of = |recompute| deep(4096).unwrap().plan(&PlanOptions { recompute, ..options }, &limits).unwrap();
-    let total = of(Recompute::Off).footprint().total();
+    let total = deep(4096).unwrap().plan(&options, &limits).unwrap().footprint().total();
     let tight = Bytes(total - total / 20);
     let levers = compile::levers(deep, 4096, &options, tight, &limits).expect("planned");
     assert!(levers.iter().any(|lever| lever.name == "accumulate 2"), "{levers:#?}");

@@ -8,7 +8,8 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, per tensor. It is on the device only while its
-    /// parameter is updated: that of 4,194,304 elements at once, unless the optimizer needs whole matrices or ranks share it.
+    /// parameter is updated. Parameters with more than 4,194,304 elements are updated in shares of this size, unless the
+    /// optimizer needs whole matrices, ranks share the parameter, or it is larger than a binding and updated by its pieces.
     pub optimizer: bool,
     /// Forward results kept for the backward pass. Not supported with
     /// [`Recompute::Auto`](crate::compile::Recompute::Auto).
