@@ -28,7 +28,8 @@ fn attend(maker: &mut Maker) -> Attention {
     let dropout = maker.dice.of(&[0.0, 0.0, 0.3]);
     let window = maker.dice.of(&[None, None, Some(1), Some(2), Some(3)]);
     let softcap = maker.dice.of(&[None, None, Some(1.5), Some(50.0)]);
-    Attention { causal: maker.dice.one_in(2), scale, dropout, window, alibi: maker.dice.one_in(3), softcap }
+    let (causal, alibi) = (maker.dice.one_in(2), maker.dice.one_in(3));
+    Attention { causal, scale, dropout, window, alibi, softcap, offset: 0 }
 }
 
 pub(super) fn attention(maker: &mut Maker) {
@@ -40,6 +41,11 @@ pub(super) fn attention(maker: &mut Maker) {
     let attended = match maker.dice.below(4) {
         0 => q.attention_unfused(&k, &v, &options),
         1 => q.attention_within(&k, &v, &maker.documents(), &options),
+        // The last queries of a sequence, and some more than keys.
+        2 => {
+            let offset = options.window.unwrap_or(4).min(3) - 1;
+            q.attention(&k, &v, &Attention { offset, alibi: false, ..options })
+        }
         _ => q.attention(&k, &v, &options),
     };
     maker.keep(attended);

@@ -115,6 +115,7 @@ fn call(draws: &mut Draws, trace: &Trace, scope: &Params, x: &Tensor, y: &Tensor
                 window: draws.odds(2).then(|| draws.size()),
                 alibi: draws.odds(2),
                 softcap: draws.odds(2).then(|| draws.number()),
+                offset: if draws.odds(2) { draws.size() } else { 0 },
             };
             if draws.odds(2) { x.attention(y, y, &options) } else { x.attention_unfused(y, y, &options) }
         }

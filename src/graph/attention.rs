@@ -7,7 +7,7 @@ use super::op::{Attend, Band};
 use super::{Class, Mode, Op, Tensor, ValueId};
 
 /// Options of attention. By default every query sees all keys, scores are scaled by `1/√d`, and there is no
-/// dropout. Queries and keys are counted from the first ones, also where their numbers differ.
+/// dropout. Queries and keys are counted from the first ones, also where their numbers differ, but for [`Attention::offset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attention {
     /// Query `i` sees keys `0..=i` only, also where the numbers of keys and queries differ, as with PyTorch's
@@ -26,6 +26,10 @@ pub struct Attention {
     pub alibi: bool,
     /// Soft-capping, as in Gemma 2: a score becomes `cap tanh(score / cap)`, before masks and ALiBi.
     pub softcap: Option<f32>,
+    /// Position of the first query among the keys, where queries are a part of a sequence: query `i` counts as position
+    /// `offset + i` in `causal` and `window`. The first key is one that the first query sees: in a window, those before it are
+    /// sliced off.
+    pub offset: usize,
 }
 
 /// Added to the score of a key that a query may not see.
@@ -39,7 +43,7 @@ impl Attention {
 
     /// The operation with these options: of separate operands, without dropout.
     fn attend(&self, scale: f32) -> Attend {
-        let band = Band::new(self.causal, self.window);
+        let band = Band::new(self.causal, self.window).moved(self.offset);
         let (alibi, cap) = (self.alibi, self.softcap.unwrap_or(0.0));
         Attend {
             packed: None,
@@ -143,6 +147,9 @@ impl Tensor {
             }
             Attention { causal: false, .. } => "attention over a cache that is not causal",
             Attention { alibi: true, .. } => "attention over a cache with ALiBi",
+            Attention { offset: 1.., .. } => {
+                "attention over a cache with an offset: it is the cache's length"
+            }
             _ => {
                 let op = Op::CachedAttention(options.attend(scale));
                 return self.one(op, &[self, k, v, caches[0], caches[1], length], at);
@@ -160,6 +167,12 @@ impl Tensor {
         at: &'static Location<'static>,
     ) -> Tensor {
         let Some(scale) = self.score_scale(options, at) else { return Tensor { id: None, ..self.clone() } };
+        if options.offset > 0 && (documents.is_some() || packed.is_some()) {
+            let message =
+                "attention with an offset: it takes separate queries, keys and values, of one document";
+            self.trace.complain(message.to_owned(), at);
+            return Tensor { id: None, ..self.clone() };
+        }
         let size = self.shape.last();
         let lack = size.next_multiple_of(4) - size;
         // Zeros appended to a head do not change the scores.
@@ -182,29 +195,34 @@ impl Tensor {
 
     /// Checks the options and returns the factor of the scores.
     fn score_scale(&self, options: &Attention, at: &'static Location<'static>) -> Option<f32> {
-        if !(0.0..1.0).contains(&options.dropout) {
-            let p = options.dropout;
-            let message = format!("attention with dropout {p}: it must be at least 0 and below 1");
-            self.trace.complain(message, at);
-            return None;
-        }
-        if options.window == Some(0) {
-            let message =
-                "attention with a window of 0: a window of 1 is the query's own position".to_owned();
-            self.trace.complain(message, at);
-            return None;
-        }
-        if let Some(cap) = options.softcap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
-            let message = format!("attention with a softcap of {cap}: it must be above 0 and finite");
-            self.trace.complain(message, at);
-            return None;
-        }
         let scale = options.scale.unwrap_or_else(|| 1.0 / (self.shape.last().max(1) as f32).sqrt());
-        if !scale.is_finite() {
-            self.trace.complain(format!("attention with scale {scale}: it must be finite"), at);
-            return None;
-        }
-        Some(scale)
+        let message = match *options {
+            Attention { dropout, .. } if !(0.0..1.0).contains(&dropout) => {
+                format!("attention with dropout {dropout}: it must be at least 0 and below 1")
+            }
+            Attention { window: Some(0), .. } => {
+                "attention with a window of 0: a window of 1 is the query's own position".to_owned()
+            }
+            Attention { softcap: Some(cap), .. } if !(cap > 0.0 && cap.is_finite()) => {
+                format!("attention with a softcap of {cap}: it must be above 0 and finite")
+            }
+            Attention { alibi: true, offset: 1.., .. } => {
+                format!("attention with ALiBi and an offset of {}: distances count from 0", options.offset)
+            }
+            Attention { window: Some(window), offset, .. } if offset >= window => format!(
+                "attention with a window of {window} and an offset of {offset}: no query sees the first key; slice off \
+                 {} keys, with an offset of {}",
+                offset - window + 1,
+                window - 1
+            ),
+            _ if options.offset > Band::FAR as usize => {
+                format!("attention with an offset of {}: it is at most {}", options.offset, Band::FAR)
+            }
+            _ if !scale.is_finite() => format!("attention with scale {scale}: it must be finite"),
+            _ => return Some(scale),
+        };
+        self.trace.complain(message, at);
+        None
     }
 
     /// [`Tensor::attention`] built from matrix products, mask, softmax and dropout. The result is the same

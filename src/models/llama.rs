@@ -5,8 +5,9 @@
 use super::context::{Context, Seen};
 use super::gemma::Gemma;
 use super::kv_cache::CacheSizes;
+use super::parts::{self, Part};
 use super::sequence::Sequence;
-use super::transformer::{STD, perceptron_rows, residual_std};
+use super::transformer::{STD, block_rows, perceptron_rows, residual_std};
 use crate::error::{Error, Result};
 use crate::graph::{Attention, Init, Param, Params, Rope, RopeScaling, Tensor};
 use crate::nn::{Embedding, Linear, RmsNorm};
@@ -268,16 +269,18 @@ impl Llama {
         (!name.ends_with(".rotary_emb.inv_freq")).then(|| name.to_owned())
     }
 
+    /// What the output layer reads, with blocks computed in parts of at most `rows` tokens.
     #[track_caller]
-    fn stream(&self, ids: &Tensor, context: Option<&Context>) -> Tensor {
+    fn stream(&self, ids: &Tensor, context: Option<&Context>, rows: usize) -> Tensor {
         let tokens = ids.apply(&self.tokens);
         let tokens = match self.config.gemma {
             Some(_) => tokens.scale((self.config.width as f32).sqrt()),
             None => tokens,
         };
+        let parts = Part::all(ids, rows);
         let blocks = self.blocks.iter().enumerate();
-        let last =
-            blocks.fold(tokens, |x, (i, block)| block.forward(&x, context.map(|c| c.layer(i)).as_ref()));
+        let last = blocks
+            .fold(tokens, |x, (i, block)| block.forward(&x, &parts, context.map(|c| c.layer(i)).as_ref()));
         last.apply(&self.norm)
     }
 }
@@ -285,7 +288,9 @@ impl Llama {
 impl Sequence for Llama {
     #[track_caller]
     fn hidden(&self, ids: &Tensor) -> Tensor {
-        self.stream(ids, None)
+        let LlamaConfig { width, heads, head_size, .. } = self.config;
+        let tokens = ids.shape().numel() as usize;
+        self.stream(ids, None, block_rows(tokens, width.max(heads * head_size)))
     }
 
     fn cache_sizes(&self) -> Option<CacheSizes> {
@@ -295,7 +300,7 @@ impl Sequence for Llama {
 
     #[track_caller]
     fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
-        self.stream(ids, Some(context))
+        self.stream(ids, Some(context), usize::MAX)
     }
 
     fn output(&self) -> &Param {
@@ -343,13 +348,33 @@ impl Block {
         }
     }
 
+    /// `x [b, s, width]`, shape unchanged.
     #[track_caller]
-    fn forward(&self, x: &Tensor, seen: Option<&Seen>) -> Tensor {
+    fn forward(&self, x: &Tensor, parts: &[Vec<Part>], seen: Option<&Seen>) -> Tensor {
         x.trace().clone().layer(&self.path, || {
-            let attended = self.attention.forward(&x.apply(&self.norms[0]), seen);
-            let x = x.add(&self.added(0, attended));
-            let rows = (x.shape().numel() / self.config.width as u64) as usize;
-            x.in_chunks(perceptron_rows(rows, self.config.hidden), |x| {
+            let results = parts.iter().flat_map(|parts| self.forward_samples(x, parts, seen));
+            parts::join(results.collect(), x)
+        })
+    }
+
+    /// The results of all parts of some samples.
+    #[track_caller]
+    fn forward_samples(&self, x: &Tensor, parts: &[Part], seen: Option<&Seen>) -> Vec<Tensor> {
+        let rows =
+            perceptron_rows((x.shape().numel() / self.config.width as u64) as usize, self.config.hidden);
+        let streams: Vec<Tensor> = parts.iter().map(|part| part.of(x)).collect();
+        let normal: Vec<Tensor> = streams.iter().map(|x| x.apply(&self.norms[0])).collect();
+        let whole = match parts {
+            [part] => Some(self.attention.queries(part, &normal[0], seen)),
+            _ => None,
+        };
+        let keys_and_values = self.attention.keys_and_values(&normal, seen);
+        let one = |(part, x): (&Part, &Tensor)| {
+            // Several parts are normalized again: no gradient of one waits for those of keys and values, which all parts read.
+            let queries = || self.attention.queries(part, &x.apply(&self.norms[0]), seen);
+            let q = whole.clone().unwrap_or_else(queries);
+            let attended = self.attention.attend(part, &q, &keys_and_values, seen);
+            x.add(&self.added(0, attended)).in_chunks(rows, |x| {
                 let normal = x.apply(&self.norms[1]);
                 // SwiGLU, in Gemma GEGLU (Shazeer 2020).
                 let gate = normal.apply(&self.gate);
@@ -357,7 +382,8 @@ impl Block {
                 let gated = gate.mul(&normal.apply(&self.up));
                 x.add(&self.added(1, gated.apply(&self.down)))
             })
-        })
+        };
+        parts.iter().zip(&streams).map(one).collect()
     }
 }
 
@@ -389,32 +415,72 @@ impl SelfAttention {
         Ok(Self { path, projections, norms, output, attention, rope, config: *config })
     }
 
-    /// `x [b, s, width]`, shape unchanged.
+    /// Projection 0 (queries), 1 (keys) or 2 (values) of `x [b, s, width]`, normalized where the model does it: `[b, s, h, d]`.
     #[track_caller]
-    fn forward(&self, x: &Tensor, seen: Option<&Seen>) -> Tensor {
+    fn project(&self, i: usize, x: &Tensor) -> Tensor {
         let LlamaConfig { heads, kv_heads, head_size, .. } = self.config;
-        let (b, s) = (x.dim(0), x.dim(1));
-        let project =
-            |i: usize, heads: usize| x.apply(&self.projections[i]).reshape([b, s, heads, head_size]);
-        let rotated = |i: usize, heads: usize| {
-            let projected = project(i, heads);
-            let normal = match &self.norms {
-                Some(norms) => projected.apply(&norms[i]),
-                None => projected,
-            };
-            match seen {
-                Some(seen) => normal.rotary_at(&seen.context.positions, heads, self.rope),
-                None => normal.rotary(heads, self.rope),
+        let heads = if i == 0 { heads } else { kv_heads };
+        let projected = x.apply(&self.projections[i]).reshape([x.dim(0), x.dim(1), heads, head_size]);
+        match &self.norms {
+            Some(norms) if i < 2 => projected.apply(&norms[i]),
+            _ => projected,
+        }
+    }
+
+    /// Rotates queries or keys at their positions, or from position 0 on.
+    #[track_caller]
+    fn rotate(&self, x: &Tensor, positions: Option<&Tensor>) -> Tensor {
+        match positions {
+            Some(positions) => x.rotary_at(positions, x.dim(2), self.rope),
+            None => x.rotary(x.dim(2), self.rope),
+        }
+    }
+
+    /// Queries `[b, s, heads, d]` of a part, `x [b, s, width]`.
+    #[track_caller]
+    fn queries(&self, part: &Part, x: &Tensor, seen: Option<&Seen>) -> Tensor {
+        let positions = seen.map(|seen| &seen.context.positions).or(part.positions.as_ref());
+        x.trace().clone().layer(&self.path, || self.rotate(&self.project(0, x), positions))
+    }
+
+    /// Keys and values `[b, s, kv heads, d]` of all parts, `[b, s, width]` each, of some samples.
+    #[track_caller]
+    fn keys_and_values(&self, parts: &[Tensor], seen: Option<&Seen>) -> [Tensor; 2] {
+        let joined = |i: usize| {
+            let each: Vec<Tensor> = parts.iter().map(|x| self.project(i, x)).collect();
+            match &each[..] {
+                [whole] => whole.clone(),
+                others => others[0].concat(&others[1..].iter().collect::<Vec<_>>(), 1),
             }
         };
-        x.trace().clone().layer(&self.path, || {
-            let (q, k, v) = (rotated(0, heads), rotated(1, kv_heads), project(2, kv_heads));
-            let result = match seen {
-                Some(seen) => seen.attend([&q, &k, &v], &self.attention),
-                None => q.attention(&k, &v, &self.attention),
-            };
-            result.reshape([b, s, heads * head_size]).apply(&self.output)
+        parts[0].trace().clone().layer(&self.path, || {
+            let k = self.rotate(&joined(1), seen.map(|seen| &seen.context.positions));
+            [k, joined(2)]
         })
+    }
+
+    /// What attention computes of a part: `[b, s, width]`.
+    #[track_caller]
+    fn attend(&self, part: &Part, q: &Tensor, [k, v]: &[Tensor; 2], seen: Option<&Seen>) -> Tensor {
+        let (b, s) = (q.dim(0), q.dim(1));
+        q.trace().clone().layer(&self.path, || {
+            let result = match seen {
+                Some(seen) => seen.attend([q, k, v], &self.attention),
+                None => self.attend_in_window(part, q, [k, v]),
+            };
+            result.reshape([b, s, result.dim(2) * result.dim(3)]).apply(&self.output)
+        })
+    }
+
+    /// Attention of the queries of a part to the keys of their samples, from the first one on that they see.
+    #[track_caller]
+    fn attend_in_window(&self, part: &Part, q: &Tensor, keys_and_values: [&Tensor; 2]) -> Tensor {
+        let first = self.attention.window.map_or(0, |window| (part.first + 1).saturating_sub(window));
+        let [k, v] = keys_and_values.map(|x| match first {
+            0 => x.clone(),
+            _ => x.slice(1, first..part.end()),
+        });
+        q.attention(&k, &v, &Attention { offset: part.first - first, ..self.attention })
     }
 }
 
@@ -422,4 +488,71 @@ fn norm(params: &Params, columns: usize, config: &LlamaConfig) -> RmsNorm {
     let mut norm = RmsNorm::with_offset(params, columns, if config.gemma.is_some() { 1.0 } else { 0.0 });
     norm.eps = config.eps;
     norm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autodiff::differentiate;
+    use crate::graph::{Mode, Trace, ValueId};
+    use crate::models::transformer::token_loss;
+    use crate::reference::Twin;
+
+    /// The loss and the gradients of all parameters.
+    fn loss_and_gradients(config: &LlamaConfig, [b, s]: [usize; 2], rows: usize) -> Vec<Vec<f64>> {
+        let params = Params::new(0);
+        let model = Llama::new(&params, config).expect("valid");
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let ids = trace.ids("ids", [b, s], config.vocabulary as u32);
+            let labels = trace.labels("labels", [b, s], config.vocabulary as u32);
+            token_loss(&model.stream(&ids, None, rows), &trace.param(model.output()), &labels, None)
+        });
+        let graph = graph.expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+        let mut read: Vec<ValueId> =
+            gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
+        read.push(loss);
+        let mut graph = trace.finish().expect("valid");
+        graph.outputs.extend(read.iter().map(|id| (format!("gradient {}", id.index()), *id)));
+        let mut twin = Twin::new(&graph);
+        for name in ["ids", "labels"] {
+            let token = |i: usize| ((i * 7 + name.len()) % config.vocabulary) as f64;
+            twin.set(name, &(0..b * s).map(token).collect::<Vec<_>>()).expect("an input");
+        }
+        twin.run().expect("it runs");
+        read.into_iter().map(|id| twin.value(id).expect("it was computed").to_vec()).collect()
+    }
+
+    /// Parts of sequences with and without windows, of one and of several samples, and the last of fewer tokens.
+    #[test]
+    fn parts_have_the_loss_and_the_gradients_of_the_whole() {
+        let tiny = LlamaConfig {
+            vocabulary: 11,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_size: 4,
+            width: 12,
+            hidden: 20,
+            ..LlamaConfig::TINY
+        };
+        let window = LlamaConfig { window: Some(3), qk_norm: true, qkv_bias: true, ..tiny };
+        let sizes = LlamaConfig::GEMMA_2_2B;
+        let gemma = LlamaConfig { window: Some(4), gemma: sizes.gemma, ..tiny };
+        for (config, batch, rows) in [
+            (tiny, [1, 9], 4),
+            (tiny, [2, 7], 3),
+            (tiny, [5, 3], 6),
+            (window, [2, 9], 4),
+            (window, [1, 10], 2),
+            (gemma, [2, 9], 4),
+        ] {
+            let [whole, parts] = [usize::MAX, rows].map(|rows| loss_and_gradients(&config, batch, rows));
+            assert_eq!(whole.len(), parts.len());
+            for (a, b) in whole.iter().flatten().zip(parts.iter().flatten()) {
+                assert!((a - b).abs() <= 1e-9 * a.abs().max(1.0), "{a} in the whole, {b} in parts of {rows}");
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod kv_cache;
 mod llama;
 mod mlp;
 mod mobilenet;
+mod parts;
 mod resnet;
 mod sequence;
 mod small;

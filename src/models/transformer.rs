@@ -46,8 +46,13 @@ impl Heads {
 /// of a layer needs anyway, and every adapter can bind it.
 const CHUNK_BYTES: usize = 74 << 20;
 
-/// Maximum number of chunks of a perceptron: the plan of a long sequence has no more operations than that of a shorter one.
+/// Maximum number of chunks of a batch, in each of which a perceptron is computed at once: the plan of a long sequence has no
+/// more operations than that of a shorter one.
 const MOST_CHUNKS: usize = 16;
+
+/// Maximum number of parts of a batch, in each of which a block is computed at once. More parts save less memory than their
+/// operations cost time to plan.
+const MOST_PARTS: usize = 4;
 
 /// Rows of a chunk are a multiple of this, that of the largest tile of a product.
 const TILE: usize = 128;
@@ -61,6 +66,11 @@ fn rows_within_chunk(columns: usize) -> usize {
 /// Returns how many of `rows` a perceptron with a hidden layer of `columns` processes at a time.
 pub(super) fn perceptron_rows(rows: usize, columns: usize) -> usize {
     rows.div_ceil(MOST_CHUNKS).next_multiple_of(TILE).max(rows_within_chunk(columns))
+}
+
+/// Returns how many of `rows` a block processes at a time, with queries of `columns`.
+pub(super) fn block_rows(rows: usize, columns: usize) -> usize {
+    rows.div_ceil(MOST_PARTS).next_multiple_of(TILE).max(rows_within_chunk(columns))
 }
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,

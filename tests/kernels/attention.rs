@@ -30,8 +30,15 @@ struct Shape {
     documents: &'static [usize],
 }
 
-const FULL: Attention =
-    Attention { causal: false, scale: None, dropout: 0.0, window: None, alibi: false, softcap: None };
+const FULL: Attention = Attention {
+    causal: false,
+    scale: None,
+    dropout: 0.0,
+    window: None,
+    alibi: false,
+    softcap: None,
+    offset: 0,
+};
 const CAUSAL: Attention = Attention { causal: true, ..FULL };
 
 /// One head of 16 elements with the same number of queries and keys.
@@ -199,6 +206,21 @@ fn attention_matches_the_twin_for_windows_and_alibi() {
     }
     let dropped = Attention { window: Some(40), alibi: true, dropout: 0.3, ..CAUSAL };
     shapes.push(Shape { batch: 2, heads: [6, 3], ..square(97, dropped) });
+    check_each(shapes, false);
+}
+
+/// Queries that are a part of a sequence, up to its end or not, within one tile of keys and after several.
+#[test]
+fn attention_matches_the_twin_for_queries_from_an_offset_on() {
+    let mut shapes = Vec::new();
+    for (rows, offset, cols) in [(33, 64, 97), (40, 7, 47), (1, 150, 151), (70, 30, 200), (64, 64, 128)] {
+        for (options, window) in [(CAUSAL, None), (CAUSAL, Some(offset + 3)), (FULL, Some(offset + 20))] {
+            let options = Attention { window, offset, ..options };
+            shapes.push(Shape { rows, cols, heads: [4, 2], ..square(0, options) });
+        }
+    }
+    let dropped = Attention { offset: 45, dropout: 0.3, softcap: Some(2.0), ..CAUSAL };
+    shapes.push(Shape { batch: 2, rows: 35, cols: 80, ..square(0, dropped) });
     check_each(shapes, false);
 }
 

@@ -134,7 +134,7 @@ fn attention_and_gradients_match_pytorch() {
             digits.parse().expect("a window")
         });
         let (causal, alibi) = (case.starts_with("causal"), case.contains("alibi"));
-        let options = Attention { causal, scale, window, alibi, dropout: 0.0, softcap: None };
+        let options = Attention { causal, scale, window, alibi, dropout: 0.0, softcap: None, offset: 0 };
         let square = tensor("q").0[1] == tensor("k").0[1];
         let plain = window.is_none() && !alibi;
         for way in

@@ -6,7 +6,7 @@ use wgrad::compile::{Forward, Plan, PlanOptions, TrainStep};
 use wgrad::device::{Device, DeviceOptions, Select};
 use wgrad::exec::SaveOptions;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
-use wgrad::graph::{Attention, IGNORE, Init, Params, Tensor, Trace, Window};
+use wgrad::graph::{IGNORE, Init, Params, Tensor, Trace, Window};
 use wgrad::limits::Limits;
 use wgrad::memory::PoolOptions;
 use wgrad::models::Model;
@@ -15,7 +15,7 @@ use wgrad::{Bytes, Error};
 
 /// Asserts that the message of an error contains all of these parts.
 #[track_caller]
-fn says(error: &Error, parts: &[&str]) {
+pub(super) fn says(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
@@ -30,7 +30,7 @@ fn failed<T>(result: wgrad::Result<T>) -> Error {
     }
 }
 
-fn trace_errors(model: impl FnOnce(&Params, &Trace) -> Tensor) -> Error {
+pub(super) fn trace_errors(model: impl FnOnce(&Params, &Trace) -> Tensor) -> Error {
     let params = Params::new(0);
     failed(TrainStep::trace(&params, |trace| model(&params, trace)))
 }
@@ -57,38 +57,6 @@ fn mistakes_in_a_model_are_reported_together_with_their_places() {
         &["3 mistakes", "matmul [4, 3]", "[5, 7]", "inner dimensions are 3 and 5", "do not broadcast"],
     );
     says(&error, &["reshape of [4, 3] (12 elements) to [5, 5] (25)", "errors.rs:"]);
-}
-
-#[test]
-fn mismatched_attention_shapes_are_errors_with_numbers() {
-    let says_of = |parts: &[&str], q: [usize; 4], kv: [usize; 4], options: Attention| {
-        for fused in [true, false] {
-            let error = trace_errors(|_, trace| {
-                let (q, k, v) = (trace.input("q", q), trace.input("k", kv), trace.input("v", kv));
-                let o =
-                    if fused { q.attention(&k, &v, &options) } else { q.attention_unfused(&k, &v, &options) };
-                o.sum(&[])
-            });
-            says(&error, parts);
-        }
-    };
-    let full = Attention::default();
-    says_of(&["6 query heads", "4 key heads"], [1, 5, 6, 8], [1, 5, 4, 8], full);
-    says_of(&["[2, 5, 4, 8]", "[1, 5, 4, 8]"], [2, 5, 4, 8], [1, 5, 4, 8], full);
-    says_of(&["head size must be equal"], [1, 5, 4, 8], [1, 5, 4, 12], full);
-    says_of(&["dropout 1"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { dropout: 1.0, ..full });
-    says_of(&["window of 0"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { window: Some(0), ..full });
-    let near = Attention { window: Some(3), ..full };
-    says_of(&["last of 9 queries", "none of 5 keys", "at least 5"], [1, 9, 4, 8], [1, 5, 4, 8], near);
-    says_of(&["scale NaN"], [1, 5, 4, 8], [1, 5, 4, 8], Attention { scale: Some(f32::NAN), ..full });
-    let packed = |shape: [usize; 4], heads, kv_heads| {
-        trace_errors(|_, trace| trace.input("qkv", shape).self_attention(heads, kv_heads, &full).sum(&[]))
-    };
-    says(&packed([1, 5, 7, 8], 4, 2), &["takes 8 in all", "got 7"]);
-    says(&packed([1, 5, 8, 8], 8, 0), &["0 key heads"]);
-    says(&packed([1, 5, 3, 260], 1, 1), &["heads of 260", "up to 256"]);
-    let flat = trace_errors(|_, trace| trace.input("x", [5, 24]).self_attention(1, 1, &full).sum(&[]));
-    says(&flat, &["[batch, length, heads, head size]", "[5, 24]"]);
 }
 
 #[test]

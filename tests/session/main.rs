@@ -1,6 +1,7 @@
 //! Plans that run: sessions and the eager executor must agree bit for bit in every variant, create the
 //! planned bytes, and survive failures.
 
+mod attention;
 mod check;
 mod custom_kernels;
 mod equivalence;

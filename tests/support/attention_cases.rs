@@ -19,6 +19,13 @@ pub fn all() -> Vec<Case> {
         ("attention of odd heads", [1, 4, 2, 3], [1, 5, 1, 3], full),
         ("attention with dropout", [2, 5, 4, 4], [2, 6, 2, 4], dropped),
         ("attention in a window", [1, 7, 2, 4], [1, 6, 2, 4], Attention { window: Some(2), ..full }),
+        ("attention from an offset on", [2, 3, 4, 4], [2, 7, 2, 4], Attention { offset: 2, ..causal }),
+        (
+            "attention from an offset on in a window",
+            [1, 4, 2, 4],
+            [1, 6, 2, 4],
+            Attention { offset: 2, window: Some(4), ..full },
+        ),
         ("attention with ALiBi", [1, 5, 3, 4], [1, 6, 3, 4], Attention { alibi: true, ..full }),
         (
             "attention, causal, in a window, with ALiBi",

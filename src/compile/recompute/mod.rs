@@ -42,10 +42,12 @@ pub enum Recompute {
     #[default]
     Off,
     /// Segments of this many layers keep only their outputs. A layer is the part between two points where a
-    /// single tensor is passed on, such as a residual block. In networks without such points, each matrix
+    /// single tensor is passed on, such as a residual block; layers whose paths begin with the same number, such as
+    /// attention and perceptron in `h.3` of a transformer, are one. In networks without such points, each matrix
     /// product or convolution starts a layer.
     Every(u32),
-    /// Segments of √n layers, for a network of n layers (Chen et al. 2016).
+    /// Segments of √n layers, for a network of n layers (Chen et al. 2016), where the halves of a transformer's block count
+    /// as layers.
     Sqrt,
     /// The layers with these paths, such as `layer1.0`, keep only their outputs.
     Named(&'static [&'static str]),
@@ -196,7 +198,7 @@ impl RecomputePlanner {
     pub(super) fn by_rule(&self, how: Recompute) -> Result<Vec<Retention>> {
         Ok(match how {
             Recompute::Off | Recompute::Auto => vec![Retention::Save; self.model.slots.len()],
-            Recompute::Every(n) => select::every(&self.model, &self.graph, Length::Layers(n)),
+            Recompute::Every(n) => select::every(&self.model, &self.graph, Length::Blocks(n)),
             Recompute::Sqrt => select::every(&self.model, &self.graph, Length::Root),
             Recompute::Named(layers) => select::named(&self.model, &self.graph, layers)?,
             Recompute::Policy => select::policy(&self.model, &self.graph),

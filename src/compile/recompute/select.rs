@@ -76,8 +76,12 @@ pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result
 pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Retention> {
     let forward = Forward::of(model);
     let candidates = candidates(model);
-    let layers = forward.layers(graph, &candidates);
+    let mut layers = forward.layers(graph, &candidates);
     let length = match length {
+        Length::Blocks(n) => {
+            layers = forward.blocks(graph, layers);
+            n.max(1) as usize
+        }
         Length::Layers(n) => n.max(1) as usize,
         Length::Root => (layers.len() as f64).sqrt().ceil().max(1.0) as usize,
     };
@@ -182,6 +186,8 @@ pub(super) fn alike(model: &CostModel, graph: &Graph) -> Vec<Vec<usize>> {
 /// The length of segments.
 #[derive(Clone, Copy)]
 pub(super) enum Length {
+    /// A block of a transformer may have several layers: attention and perceptron.
+    Blocks(u32),
     Layers(u32),
     /// The square root of the number of layers (Chen et al. 2016).
     Root,
@@ -208,6 +214,23 @@ impl Forward {
             model.reads(work).iter().for_each(|&slot| readers[slot as usize].push(at));
         }
         Self { order, made, readers }
+    }
+
+    /// The first position of each block: of the layers whose products' paths begin with the same number, as those of a block in
+    /// a list of blocks do.
+    fn blocks(&self, graph: &Graph, mut layers: Vec<usize>) -> Vec<usize> {
+        let block = |at: &mut usize| {
+            let node = |at: &u32| &graph.nodes[*at as usize];
+            let path = &*self.order[*at..].iter().map(node).find(|node| is_product(&node.op))?.layer;
+            let mut end = 0;
+            let numbered = path.split_inclusive('.').any(|part| {
+                end += part.len();
+                part.trim_end_matches('.').parse::<u32>().is_ok()
+            });
+            numbered.then(|| &path[..end])
+        };
+        layers.dedup_by(|later, before| block(later).is_some_and(|later| Some(later) == block(before)));
+        layers
     }
 
     /// The first position of each layer. A layer starts where a single tensor is passed on, with at least one product in

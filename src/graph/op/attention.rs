@@ -56,6 +56,14 @@ impl Band {
         Self { before: far, after: if causal { 0 } else { far } }
     }
 
+    /// Returns the band of queries of which the first is at position `offset` of the keys, which it sees from the first one on.
+    pub fn moved(self, offset: usize) -> Self {
+        let far = |distance: usize| distance.min(Self::FAR as usize) as u32;
+        let before =
+            if self.before == Self::FAR { Self::FAR } else { self.before.saturating_sub(far(offset)) };
+        Self { before, after: far((self.after as usize).saturating_add(offset)) }
+    }
+
     /// Returns the band of the queries that see a key.
     pub fn transposed(self) -> Self {
         Self { before: self.after, after: self.before }
@@ -242,39 +250,46 @@ mod tests {
         for (causal, window) in
             [(false, None), (true, None), (false, Some(1)), (true, Some(3)), (false, Some(4))]
         {
-            let band = Band::new(causal, window);
-            for (rows, cols) in [(1, 1), (9, 9), (4, 9), (9, 8), (1, 7)] {
-                let sees = |i: usize, j: usize| {
-                    (!causal || j <= i) && window.is_none_or(|window| i.abs_diff(j) < window)
+            for offset in (0..5).filter(|&offset| window.is_none_or(|window| offset < window)) {
+                counts_what_it_sees(causal, window, offset);
+            }
+        }
+    }
+
+    fn counts_what_it_sees(causal: bool, window: Option<usize>, offset: usize) {
+        let band = Band::new(causal, window).moved(offset);
+        for (rows, cols) in [(1, 1), (9, 9), (4, 9), (9, 8), (1, 7)] {
+            let sees = |i: usize, j: usize| {
+                let at = offset + i;
+                (!causal || j <= at) && window.is_none_or(|window| at.abs_diff(j) < window)
+            };
+            let mut pairs = 0;
+            for i in 0..rows {
+                let wanted: Vec<usize> = (0..cols).filter(|&j| sees(i, j)).collect();
+                assert_eq!(band.seen(i, cols).collect::<Vec<_>>(), wanted, "{band:?}: {i} of {cols}");
+                pairs += wanted.len();
+            }
+            for j in 0..cols {
+                let wanted: Vec<usize> = (0..rows).filter(|&i| sees(i, j)).collect();
+                assert_eq!(band.transposed().seen(j, rows).collect::<Vec<_>>(), wanted, "{band:?}: {j}");
+            }
+            if band.seen(rows - 1, cols).is_empty() {
+                continue;
+            }
+            assert_eq!(band.pairs(rows, cols), pairs as u64, "{band:?} of {rows} and {cols}");
+            for (own, tile) in [(4, 2), (2, 4), (3, 3)] {
+                let seen = |start: usize| {
+                    let end = (start + own).min(rows) - 1;
+                    band.seen(end, cols).end.div_ceil(tile) - band.seen(start, cols).start / tile
                 };
-                let mut pairs = 0;
-                for i in 0..rows {
-                    let wanted: Vec<usize> = (0..cols).filter(|&j| sees(i, j)).collect();
-                    assert_eq!(band.seen(i, cols).collect::<Vec<_>>(), wanted, "{band:?}: {i} of {cols}");
-                    pairs += wanted.len();
-                }
-                for j in 0..cols {
-                    let wanted: Vec<usize> = (0..rows).filter(|&i| sees(i, j)).collect();
-                    assert_eq!(band.transposed().seen(j, rows).collect::<Vec<_>>(), wanted, "{band:?}: {j}");
-                }
-                if band.seen(rows - 1, cols).is_empty() {
-                    continue;
-                }
-                assert_eq!(band.pairs(rows, cols), pairs as u64, "{band:?} of {rows} and {cols}");
-                for (own, tile) in [(4, 2), (2, 4), (3, 3)] {
-                    let seen = |start: usize| {
-                        let end = (start + own).min(rows) - 1;
-                        band.seen(end, cols).end.div_ceil(tile) - band.seen(start, cols).start / tile
-                    };
-                    let most = (0..rows).step_by(own).map(seen).max().expect("a row");
-                    let told = band.tiles(own, tile, cols);
-                    assert!(most <= told, "{band:?}: {told} tiles, {most} needed");
-                    // The bound of a window is that of own rows in its middle.
-                    assert!(
-                        window.is_none() || rows < 9 || told <= most + 1,
-                        "{band:?}: {told} tiles, {most} needed"
-                    );
-                }
+                let most = (0..rows).step_by(own).map(seen).max().expect("a row");
+                let told = band.tiles(own, tile, cols);
+                assert!(most <= told, "{band:?}: {told} tiles, {most} needed");
+                // The bound of a window is that of own rows in its middle.
+                assert!(
+                    window.is_none() || rows < 9 || told <= most + 1,
+                    "{band:?}: {told} tiles, {most} needed"
+                );
             }
         }
     }

@@ -55,7 +55,7 @@ fn fine_tuning_table_matches_the_plans() {
                 format!("{kind} r = {rank} of {layers}, base in {}", base.name())
             }
         };
-        let [off, every] = [Recompute::Off, Recompute::Every(2)]
+        let [off, every] = [Recompute::Off, Recompute::Every(1)]
             .map(|recompute| plan(step, adapters, PlanOptions { recompute, ..PlanOptions::default() }));
         let parameters = off.class_bytes().into_iter().find(|(class, _)| *class == Class::Parameter);
         vec![
@@ -66,7 +66,7 @@ fn fine_tuning_table_matches_the_plans() {
             bytes(every.footprint().total()),
         ]
     });
-    let header = ["model, batch × tokens", "trained", "parameters", "default", "`--recompute every:2`"];
+    let header = ["model, batch × tokens", "trained", "parameters", "default", "`--recompute every:1`"];
     check("docs/fine-tuning.md", "bytes", &markdown(&strings(&header), rows));
 }
 
@@ -89,7 +89,7 @@ fn table_beside_published_figures_matches_the_plans() {
         let (weights, offload, recompute) = match (base, name) {
             (Some(_), _) => (WeightStorage::F32, Offload::ACTIVATIONS, Recompute::Off),
             (None, "llama-3.2-3b") => (STOCHASTIC, Offload::ACTIVATIONS, Recompute::Off),
-            (None, _) => (STOCHASTIC, Offload { activations, ..Offload::OPTIMIZER }, Recompute::Every(2)),
+            (None, _) => (STOCHASTIC, Offload { activations, ..Offload::OPTIMIZER }, Recompute::Every(1)),
         };
         let optimizer = Optimizer::named("adam8bit").expect("known");
         let options = PlanOptions { optimizer, weights, offload, recompute, ..PlanOptions::default() };
@@ -98,7 +98,7 @@ fn table_beside_published_figures_matches_the_plans() {
             format!("LoRA r = {rank} of {}, base in {}", targets.join(", "), base.name())
         });
         let places = if offload.optimizer { "optimizer,activations" } else { "activations" };
-        let again = if recompute == Recompute::Off { "" } else { " --recompute every:2" };
+        let again = if recompute == Recompute::Off { "" } else { " --recompute every:1" };
         let total = plan.footprint().total();
         assert!((total as f64) < published * f64::from(1 << 30), "{name}, {what}: {}", Bytes(total));
         vec![
@@ -118,12 +118,12 @@ fn table_beside_published_figures_matches_the_plans() {
 
 /// Budgets in GB, the tokens of one sequence, and those that Unsloth publishes.
 const TOKENS: [(u64, usize, &str); 4] =
-    [(8, 7_296, "2,972"), (12, 51_648, "21,848"), (16, 78_016, "40,724"), (24, 131_008, "78,475")];
+    [(8, 25_600, "2,972"), (12, 64_768, "21,848"), (16, 104_960, "40,724"), (24, 131_008, "78,475")];
 
 fn of_tokens(tokens: usize) -> Plan {
     let step = ("llama-3.1-8b", [1, tokens], 32, &["*"][..]);
     let optimizer = Optimizer::named("adam8bit").expect("known");
-    let (offload, recompute) = (Offload::ACTIVATIONS, Recompute::Every(2));
+    let (offload, recompute) = (Offload::ACTIVATIONS, Recompute::Every(1));
     let options = PlanOptions { optimizer, offload, recompute, ..PlanOptions::default() };
     plan(step, Some((FrozenStorage::Nf4, false)), options)
 }

@@ -28,7 +28,7 @@ fn plan_of((name, samples, seq, lean): Network, accumulate: u32, parallel: Paral
     let lean_options = PlanOptions {
         precision: Precision::Bf16,
         weights: WeightStorage::Bf16(Rounding::Stochastic),
-        recompute: Recompute::Every(2),
+        recompute: Recompute::Every(1),
         ..base
     };
     plan(name, samples, seq, if lean { &lean_options } else { &base })
@@ -41,7 +41,7 @@ fn seconds(plan: &Plan) -> f64 {
 
 fn title((name, samples, seq, lean): Network) -> String {
     let tokens = seq.map_or(String::new(), |seq| format!(" × {seq}"));
-    format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:2`" } else { "" })
+    format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:1`" } else { "" })
 }
 
 fn rows(network: Network, counts: [u32; 4]) -> Vec<Vec<String>> {
@@ -103,7 +103,7 @@ fn rows_of_adapters(base: FrozenStorage) -> Vec<Vec<String>> {
             card: Card::named("h200").expect("listed"),
             accumulate: ranks,
             parallel: Parallel { shard: Shard::Parameters, ..Parallel::of(0, ranks) },
-            recompute: Recompute::Every(2),
+            recompute: Recompute::Every(1),
             ..PlanOptions::default()
         };
         fine_tuning::plan(step, Some((base, false)), options)

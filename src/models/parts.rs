@@ -1,0 +1,68 @@
+//! The tokens of a batch in parts, in which a block of a transformer is computed one after another: what it has of one part is
+//! freed before the next, in the backward pass too.
+
+use std::ops::Range;
+
+use crate::dtype::DType;
+use crate::graph::Tensor;
+
+/// Consecutive tokens of a batch `[b, s]`: of several samples from their start to their end, or some of one sample.
+pub(super) struct Part {
+    /// The tokens, where those of a sample come after those of the sample before.
+    rows: Range<usize>,
+    /// Tokens of each sample.
+    tokens: usize,
+    /// Position of the first token in its sample.
+    pub first: usize,
+    /// Positions of all tokens in their samples, `u32 [samples, tokens]`, if the first is not 0.
+    pub positions: Option<Tensor>,
+}
+
+impl Part {
+    /// Divides `ids [b, s]` into parts of at most `rows` tokens: the parts of one or several whole samples, in order.
+    #[track_caller]
+    pub(super) fn all(ids: &Tensor, rows: usize) -> Vec<Vec<Self>> {
+        let [b, s] = [ids.dim(0), ids.dim(1).max(1)];
+        let samples = (rows / s).max(1);
+        let part = |sample: usize, start: usize| {
+            let (count, tokens) = (samples.min(b - sample), rows.min(s - start));
+            let places = || ids.indices_like([count, tokens], 1).offset(start as f32).cast(DType::U32);
+            let first = sample * s + start;
+            let rows = first..first + count * tokens;
+            Self { rows, tokens, first: start, positions: (start > 0).then(places) }
+        };
+        let of_samples =
+            |sample: usize| (0..s).step_by(rows.min(s)).map(|start| part(sample, start)).collect();
+        (0..b).step_by(samples).map(of_samples).collect()
+    }
+
+    /// Position after the last token in its sample.
+    pub(super) fn end(&self) -> usize {
+        self.first + self.tokens
+    }
+
+    /// The part of `x [b, s, width]`: `[samples, tokens, width]`.
+    #[track_caller]
+    pub(super) fn of(&self, x: &Tensor) -> Tensor {
+        let (all, width) = (x.dim(0) * x.dim(1), x.dim(2));
+        if self.rows.len() == all {
+            return x.clone();
+        }
+        let rows = x.reshape([all, width]).slice(0, self.rows.clone());
+        rows.reshape([self.rows.len() / self.tokens, self.tokens, width])
+    }
+}
+
+/// Joins all parts `[samples, tokens, width]`, in order, to what has the shape of `like`.
+#[track_caller]
+pub(super) fn join(parts: Vec<Tensor>, like: &Tensor) -> Tensor {
+    let rows = |x: &Tensor| x.reshape([x.dim(0) * x.dim(1), x.dim(2)]);
+    match &parts[..] {
+        [whole] => whole.clone(),
+        [first, others @ ..] => {
+            let others: Vec<Tensor> = others.iter().map(rows).collect();
+            rows(first).concat(&others.iter().collect::<Vec<_>>(), 0).reshape(like.shape())
+        }
+        [] => like.clone(),
+    }
+}
