@@ -63,14 +63,9 @@ impl Tensor {
     /// Names the value for reports, unless another value has the name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        let mut state = self.trace.state.borrow_mut();
-        let taken = state.graph.values.iter().any(|value| value.name == name);
-        // A trace that has ended has no values.
-        let value = self.id.and_then(|id| state.graph.values.get_mut(id.index()));
-        if let Some(value) = value.filter(|_| !taken) {
-            name.clone_into(&mut value.name);
+        if let Some(id) = self.id {
+            self.trace.state.borrow_mut().rename(id, name);
         }
-        drop(state);
         self
     }
 }

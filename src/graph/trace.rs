@@ -1,7 +1,7 @@
 //! Records a model's code as a graph. Mistakes are collected and reported together.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +39,9 @@ pub(super) struct State {
     /// Calls of layers that are being run, and of the trace itself, outermost first.
     calls: Vec<&'static Location<'static>>,
     names: BTreeMap<String, u32>,
+    /// How many of the first `counted` values have each name.
+    having: HashMap<String, u32>,
+    counted: usize,
     /// Registry of the parameters that may be used; `None` when recording continues a graph that already has
     /// its parameters.
     registry: Option<Arc<()>>,
@@ -99,6 +102,8 @@ impl Trace {
             layer: Arc::from(""),
             calls: Vec::new(),
             names,
+            having: HashMap::new(),
+            counted: 0,
             registry: None,
             imported,
             dropouts,
@@ -504,6 +509,20 @@ impl State {
             }
         }
         self.graph.value(id).class == Class::Parameter
+    }
+
+    /// Names a value, unless another one has the name. A trace that has ended has no values.
+    pub(super) fn rename(&mut self, id: ValueId, name: &str) {
+        for value in self.graph.values.get(self.counted..).unwrap_or_default() {
+            *self.having.entry(value.name.clone()).or_insert(0) += 1;
+        }
+        self.counted = self.graph.values.len();
+        let taken = self.having.get(name).is_some_and(|count| *count > 0);
+        if let Some(value) = self.graph.values.get_mut(id.index()).filter(|_| !taken) {
+            let before = std::mem::replace(&mut value.name, name.to_owned());
+            self.having.entry(before).and_modify(|count| *count -= 1);
+            *self.having.entry(name.to_owned()).or_insert(0) += 1;
+        }
     }
 
     /// Adds a value under a unique name: the second `relu` is `relu.2`.

@@ -6,10 +6,10 @@ use crate::support::ranks::on_ranks;
 use crate::support::{devices, on_each};
 use wgrad::compile::{Forward, Parallel, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::device::Device;
-use wgrad::dtype::{Precision, WeightStorage};
+use wgrad::dtype::{FrozenStorage, Precision, WeightStorage};
 use wgrad::exec::{Debug, ProgramId, Session, SessionState};
-use wgrad::graph::{Attention, Class, LossScale, Params, Tensor};
-use wgrad::models::{Llama, LlamaConfig, Sequence};
+use wgrad::graph::{Attention, Class, LoraConfig, LossScale, Params, Tensor};
+use wgrad::models::{Llama, LlamaConfig, Model, ModelOptions, Sequence};
 use wgrad::nn::Linear;
 use wgrad::optim::{AdamW, Clip, Optimizer, Sgd};
 
@@ -26,9 +26,13 @@ fn plan(device: &Device, step: &TrainStep, options: &PlanOptions, rank: u32, ran
     step.plan(&PlanOptions { parallel, ..*options }, device.limits()).expect("planned")
 }
 
-/// A Llama with two queries for each key, norms of queries and keys, and tokens of its own.
-fn llama(batch: usize) -> TrainStep {
+/// A Llama with two queries for each key, norms of queries and keys, and tokens of its own; with adapters over a frozen base.
+fn llama(batch: usize, base: Option<FrozenStorage>) -> TrainStep {
     let params = Params::new(3);
+    if base.is_some() {
+        let adapters = LoraConfig { rank: 4, base, ..LoraConfig::default() };
+        params.adapt(&adapters).expect("valid");
+    }
     let config = LlamaConfig {
         vocabulary: 31,
         layers: 2,
@@ -102,8 +106,33 @@ fn perceptrons_and_heads_are_computed_together() {
         assert_equals_one_device(device, ("gpt", &network("gpt", BATCH), 2), &clipped, 1e-3);
         assert_equals_one_device(device, ("alibi", &alibi(BATCH), 4), &options(), 1e-3);
         let parts = PlanOptions { accumulate: 2, recompute: Recompute::Every(1), ..options() };
-        assert_equals_one_device(device, ("llama", &llama(BATCH), 2), &parts, 1e-3);
+        assert_equals_one_device(device, ("llama", &llama(BATCH, None), 2), &parts, 1e-3);
+        let adapted = llama(BATCH, Some(FrozenStorage::Bf16));
+        assert_equals_one_device(device, ("adapters", &adapted, 2), &options(), 1e-3);
     });
+}
+
+/// Adapters are split as the layers are that they belong to, and not by themselves: the ranks would exchange whole results.
+#[test]
+fn layers_are_split_and_not_their_adapters_alone() {
+    let limits = devices()[0].limits();
+    let options = PlanOptions { parallel: Parallel { tensor: 2, ..Parallel::of(0, 2) }, ..options() };
+    let plan = llama(BATCH, Some(FrozenStorage::Bf16)).plan(&options, limits).expect("planned");
+    let found = split(&plan);
+    let count = |name: &str| found.iter().filter(|found| found.ends_with(name)).count();
+    // Columns of the first product's adapter, rows of the second one's.
+    assert_eq!(
+        ["proj.weight", "lora_B.weight", "lora_A.weight"].map(count),
+        [2 * 7, 2 * 5, 2 * 2],
+        "{found:?}"
+    );
+    // Codes are not split, and adapters over them have nothing else.
+    let params = Params::new(0);
+    params.adapt(&LoraConfig { base: Some(FrozenStorage::Nf4), ..LoraConfig::default() }).expect("valid");
+    let small = ModelOptions { seq: Some(32), ..ModelOptions::default() };
+    let step = Model::over(params, "smollm2-135m", &small).expect("known").train_step(1).expect("valid");
+    let error = step.plan(&options, limits).map(|_| ()).expect_err("there is nothing to split").to_string();
+    assert!(error.contains("no layer can be split") && error.contains("weights in 16 or 32 bits"), "{error}");
 }
 
 #[test]
@@ -138,7 +167,7 @@ fn each_rank_has_a_part_of_the_weights() {
     assert_eq!(found, wanted);
     let whole = network("gpt", BATCH).plan(&options(), device.limits()).expect("planned");
     assert!(gpt.peak_bytes() < whole.peak_bytes());
-    let llama = plan(device, &llama(BATCH), &options(), 0, 2);
+    let llama = plan(device, &llama(BATCH, None), &options(), 0, 2);
     assert_eq!(split(&llama).len(), 2 * 7, "{:?}", split(&llama));
 }
 

@@ -19,7 +19,7 @@ pub struct Options {
     /// Percentage of the budget to keep free.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, requires = "budget")]
     pub headroom: f64,
-    /// What the backward pass recomputes: off, auto (with --budget), every:N (layers), sqrt, policy or
+    /// What the backward pass recomputes: off, auto (with --budget), every:N (layers, blocks of transformers), sqrt, policy or
     /// named:PATH,PATH.
     #[arg(long, default_value = "off")]
     pub recompute: String,

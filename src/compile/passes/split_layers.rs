@@ -4,6 +4,7 @@
 //! elementwise functions and attention by heads, is split as well. The results of the second product are summed over the
 //! ranks, and so are the gradients of what enters the first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::compile::Parallel;
@@ -21,7 +22,7 @@ pub(crate) fn split_layers(mut graph: Graph, parallel: Parallel, among: Option<&
     if !exits.contains(&true) {
         let message = format!(
             "tensor {0}: no layer can be split over {0} ranks. That takes two products with elementwise functions or attention \
-             between them, and numbers of columns and heads that are multiples of {0}",
+             between them, weights in 16 or 32 bits, and numbers of columns and heads that are multiples of {0}",
             parallel.tensor
         );
         return Err(Error::setting("parallel.tensor", message));
@@ -118,6 +119,9 @@ impl Lengths {
         self.0.iter().all(|length| length.is_multiple_of(group * u64::from(ranks)))
     }
 }
+
+/// Two products are of low rank if what is between them has less than one part in this many of their operands and results.
+const LOW_RANK: u64 = 4;
 
 /// What is split together.
 #[derive(Default)]
@@ -216,6 +220,11 @@ impl<'a> Splitter<'a> {
     /// All regions that go together.
     fn regions(&self) -> Split {
         let mut found: Vec<Region> = (0..self.graph.nodes.len()).filter_map(|n| self.region(n)).collect();
+        // Of regions that do not go together, the one with the most parameters is split: a layer, not its adapter.
+        let dealt = |(id, _): &(ValueId, Lengths)| {
+            if self.parameters[id.index()] { self.graph.value(*id).shape.numel() } else { 0 }
+        };
+        found.sort_by_cached_key(|region| Reverse(region.splits.iter().map(dealt).sum::<u64>()));
         loop {
             let mut all = Split::new(self.graph);
             let joined: Vec<bool> = found.iter().map(|region| all.join(region)).collect();
@@ -267,8 +276,12 @@ impl<'a> Splitter<'a> {
             region.ops.push((n, op));
         }
         // Without a first product there is nothing to split: all ranks have its operand.
-        let product = |(n, op): &(usize, Op)| *n != exit && matches!(op, Op::MatMul { .. });
-        region.ops.iter().any(product).then_some(region)
+        let product = |(n, op): &&(usize, Op)| *n != exit && matches!(op, Op::MatMul { .. });
+        let first: Vec<usize> = region.ops.iter().filter(product).map(|(n, _)| *n).collect();
+        // The ranks add up the result and the gradients of what enters: far more than they split, where products are of low rank.
+        let elements = |id: ValueId| self.graph.value(id).shape.numel();
+        let entering = first.iter().map(|&n| elements(self.graph.nodes[n].inputs[0])).min()?;
+        (elements(left) * LOW_RANK >= entering.min(elements(node.outputs[0]))).then_some(region)
     }
 
     /// Rows and columns of a weight as it is stored.

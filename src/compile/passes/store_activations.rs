@@ -98,7 +98,7 @@ impl Packs {
         let mut fits = vec![false; count];
         let mut needed = vec![false; count];
         let mut place = vec![0; count];
-        let rows = if codes { BTreeSet::new() } else { rows_of_wholes(graph, nodes) };
+        let rows = rows_of_wholes(graph, nodes, codes);
         let mut views = BTreeMap::new();
         for (i, node) in nodes.iter().enumerate() {
             if graph.is_view(node) || node.outputs.first().is_some_and(|id| rows.contains(id)) {
@@ -196,8 +196,8 @@ impl Packs {
 
 /// Rows of results that one layer of the forward pass passes on to another, which reads them in parts: if the backward pass
 /// reads all rows, the whole is packed, for recomputation to keep or to offload, and not each part. Within a layer, parts are
-/// freed one by one.
-fn rows_of_wholes(graph: &Graph, nodes: &[Node]) -> BTreeSet<ValueId> {
+/// freed one by one. With `codes`, what may be stored in codes is not among them: no rows are taken from codes.
+fn rows_of_wholes(graph: &Graph, nodes: &[Node], codes: bool) -> BTreeSet<ValueId> {
     let mut owner: Vec<ValueId> = ValueId::all(graph.values.len()).collect();
     let mut late = vec![false; graph.values.len()];
     let mut layer = vec![""; graph.values.len()];
@@ -219,15 +219,17 @@ fn rows_of_wholes(graph: &Graph, nodes: &[Node]) -> BTreeSet<ValueId> {
             _ => {}
         }
     }
+    let refuses = strictest(graph, nodes, &owner, |op, i| !op.takes_codes(i));
     let of_whole = |(whole, slices): (ValueId, Vec<&Node>)| {
         let place = |node: &Node| {
             let result = graph.value(node.outputs[0]).shape;
             let Op::Slice { start, .. } = node.op else { unreachable!("only slices are collected") };
             (start as u64 * (result.numel() / result.dims()[0].max(1) as u64), result.numel())
         };
-        let read = slices.iter().filter(|node| late[node.outputs[0].index()]).map(|node| place(node));
-        let elements: u64 = read.collect::<BTreeSet<_>>().iter().map(|(_, count)| count).sum();
-        let all = elements >= graph.value(whole).shape.numel();
+        let read: Vec<&&Node> = slices.iter().filter(|node| late[node.outputs[0].index()]).collect();
+        let places: BTreeSet<_> = read.iter().map(|node| place(node)).collect();
+        let all = places.iter().map(|(_, count)| count).sum::<u64>() >= graph.value(whole).shape.numel()
+            && !(codes && read.iter().any(|node| !refuses[node.outputs[0].index()]));
         slices.into_iter().filter(|_| all).map(|node| node.outputs[0]).collect::<Vec<_>>()
     };
     slices.into_iter().flat_map(of_whole).collect()

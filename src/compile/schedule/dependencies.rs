@@ -1,10 +1,10 @@
 //! Dependencies between operations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compile::analysis::Views;
 use crate::compile::passes::WHOLE;
-use crate::graph::{Class, Graph, Op, ValueId};
+use crate::graph::{Class, Graph, Node, Op, ValueId};
 
 /// For each node, its direct predecessors and successors.
 pub(super) struct Dependencies {
@@ -23,12 +23,14 @@ impl Dependencies {
         let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.values.len()];
         let mut roots = views.roots();
         // A weight cast to another type stands for the weight: its update waits for the readers of the copy.
-        for node in graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(_))) {
+        let casts = graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(_)));
+        let of_weight = |node: &Node| {
             let (from, to) = (node.inputs[0], node.outputs[0]);
-            if graph.value(from).class.is_persistent() {
-                let weight = roots[from.index()];
-                roots.iter_mut().filter(|root| **root == to).for_each(|root| *root = weight);
-            }
+            graph.value(from).class.is_persistent().then(|| (to, roots[from.index()]))
+        };
+        let weights: BTreeMap<ValueId, ValueId> = casts.filter_map(of_weight).collect();
+        for root in &mut roots {
+            *root = weights.get(root).copied().unwrap_or(*root);
         }
         for (n, node) in graph.nodes.iter().enumerate() {
             for id in &node.inputs {
