@@ -353,7 +353,7 @@ impl Block {
     fn forward(&self, x: &Tensor, parts: &[Vec<Part>], seen: Option<&Seen>) -> Tensor {
         x.trace().clone().layer(&self.path, || {
             let results = parts.iter().flat_map(|parts| self.forward_samples(x, parts, seen));
-            parts::join(results.collect(), x)
+            parts::join(&results.collect::<Vec<_>>(), x)
         })
     }
 
@@ -448,10 +448,7 @@ impl SelfAttention {
     fn keys_and_values(&self, parts: &[Tensor], seen: Option<&Seen>) -> [Tensor; 2] {
         let joined = |i: usize| {
             let each: Vec<Tensor> = parts.iter().map(|x| self.project(i, x)).collect();
-            match &each[..] {
-                [whole] => whole.clone(),
-                others => others[0].concat(&others[1..].iter().collect::<Vec<_>>(), 1),
-            }
+            parts::concatenated(&each, 1)
         };
         parts[0].trace().clone().layer(&self.path, || {
             let k = self.rotate(&joined(1), seen.map(|seen| &seen.context.positions));

@@ -55,14 +55,20 @@ impl Part {
 
 /// Joins all parts `[samples, tokens, width]`, in order, to what has the shape of `like`.
 #[track_caller]
-pub(super) fn join(parts: Vec<Tensor>, like: &Tensor) -> Tensor {
+pub(super) fn join(parts: &[Tensor], like: &Tensor) -> Tensor {
     let rows = |x: &Tensor| x.reshape([x.dim(0) * x.dim(1), x.dim(2)]);
-    match &parts[..] {
-        [whole] => whole.clone(),
-        [first, others @ ..] => {
-            let others: Vec<Tensor> = others.iter().map(rows).collect();
-            rows(first).concat(&others.iter().collect::<Vec<_>>(), 0).reshape(like.shape())
-        }
+    match parts {
         [] => like.clone(),
+        [whole] => whole.clone(),
+        _ => concatenated(&parts.iter().map(rows).collect::<Vec<_>>(), 0).reshape(like.shape()),
+    }
+}
+
+/// Concatenates at least one tensor along `axis`.
+#[track_caller]
+pub(super) fn concatenated(parts: &[Tensor], axis: usize) -> Tensor {
+    match parts {
+        [whole] => whole.clone(),
+        _ => parts[0].concat(&parts[1..].iter().collect::<Vec<_>>(), axis),
     }
 }

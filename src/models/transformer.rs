@@ -63,14 +63,19 @@ fn rows_within_chunk(columns: usize) -> usize {
     if most < TILE { most.max(1) } else { most / TILE * TILE }
 }
 
+/// Returns how many of `rows` each of at most `most` chunks has.
+fn rows_of_each(rows: usize, columns: usize, most: usize) -> usize {
+    rows.div_ceil(most).next_multiple_of(TILE).max(rows_within_chunk(columns))
+}
+
 /// Returns how many of `rows` a perceptron with a hidden layer of `columns` processes at a time.
 pub(super) fn perceptron_rows(rows: usize, columns: usize) -> usize {
-    rows.div_ceil(MOST_CHUNKS).next_multiple_of(TILE).max(rows_within_chunk(columns))
+    rows_of_each(rows, columns, MOST_CHUNKS)
 }
 
 /// Returns how many of `rows` a block processes at a time, with queries of `columns`.
 pub(super) fn block_rows(rows: usize, columns: usize) -> usize {
-    rows.div_ceil(MOST_PARTS).next_multiple_of(TILE).max(rows_within_chunk(columns))
+    rows_of_each(rows, columns, MOST_PARTS)
 }
 
 /// The mean cross-entropy of `hidden [.., d]` with `labels [..]`, with logits `hidden · weightᵀ`,

@@ -219,7 +219,8 @@ fn rows_of_wholes(graph: &Graph, nodes: &[Node], codes: bool) -> BTreeSet<ValueI
             _ => {}
         }
     }
-    let refuses = strictest(graph, nodes, &owner, |op, i| !op.takes_codes(i));
+    let refuses = codes.then(|| strictest(graph, nodes, &owner, |op, i| !op.takes_codes(i)));
+    let coded = |node: &Node| refuses.as_ref().is_some_and(|refuses| !refuses[node.outputs[0].index()]);
     let of_whole = |(whole, slices): (ValueId, Vec<&Node>)| {
         let place = |node: &Node| {
             let result = graph.value(node.outputs[0]).shape;
@@ -229,7 +230,7 @@ fn rows_of_wholes(graph: &Graph, nodes: &[Node], codes: bool) -> BTreeSet<ValueI
         let read: Vec<&&Node> = slices.iter().filter(|node| late[node.outputs[0].index()]).collect();
         let places: BTreeSet<_> = read.iter().map(|node| place(node)).collect();
         let all = places.iter().map(|(_, count)| count).sum::<u64>() >= graph.value(whole).shape.numel()
-            && !(codes && read.iter().any(|node| !refuses[node.outputs[0].index()]));
+            && !read.iter().any(|node| coded(node));
         slices.into_iter().filter(|_| all).map(|node| node.outputs[0]).collect::<Vec<_>>()
     };
     slices.into_iter().flat_map(of_whole).collect()

@@ -283,12 +283,12 @@ mod tests {
                     band.seen(end, cols).end.div_ceil(tile) - band.seen(start, cols).start / tile
                 };
                 let most = (0..rows).step_by(own).map(seen).max().expect("a row");
-                let told = band.tiles(own, tile, cols);
-                assert!(most <= told, "{band:?}: {told} tiles, {most} needed");
+                let bound = band.tiles(own, tile, cols);
+                assert!(most <= bound, "{band:?}: {bound} tiles, {most} needed");
                 // The bound of a window is that of own rows in its middle.
                 assert!(
-                    window.is_none() || rows < 9 || told <= most + 1,
-                    "{band:?}: {told} tiles, {most} needed"
+                    window.is_none() || rows < 9 || bound <= most + 1,
+                    "{band:?}: {bound} tiles, {most} needed"
                 );
             }
         }
