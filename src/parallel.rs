@@ -55,9 +55,34 @@ fn map_on<T: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Calls `here` on the calling thread while another thread calls `there`, or after it where no thread can be started.
+pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    let there = Mutex::new(Some(there));
+    let run = || {
+        let there = there.lock().unwrap_or_else(PoisonError::into_inner).take();
+        there.expect("called once")()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, run);
+        let here = here();
+        let there = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => run(),
+        };
+        (here, there)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_results_are_returned_and_a_panic_is_passed_on() {
+        assert_eq!(both(|| 1, || "two"), (1, "two"));
+        let caught = std::panic::catch_unwind(|| both(|| 1, || panic!("there")));
+        assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "there");
+    }
 
     #[test]
     fn results_are_in_the_order_of_the_tasks_for_any_number_of_threads() {

@@ -10,8 +10,8 @@ use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
 use crate::memory::planner::{Certificate, Problem};
 use crate::optim::Optimizer;
-use crate::random;
 use crate::units::Bytes;
+use crate::{parallel, random};
 
 /// A step with a memory location for every tensor.
 #[derive(Clone, Debug)]
@@ -106,8 +106,14 @@ impl Plan {
         if !graph.nodes.iter().filter(moves).any(|node| candidate.is_free(node)) {
             return with(graph, false);
         }
-        let (apart, inside) = (with(graph.clone(), false)?, with(graph, true)?);
-        let (with_views, without) = (inside.lower_bound(limits)?, apart.lower_bound(limits)?);
+        let bounded = |parts: bool| -> Result<(Program, u64)> {
+            let program = with(graph.clone(), parts)?;
+            let bound = program.lower_bound(limits)?;
+            Ok((program, bound))
+        };
+        let mut both = parallel::map(2, |i| bounded(i == 1)).into_iter();
+        let mut next = || both.next().expect("one result of each task");
+        let ((apart, without), (inside, with_views)) = (next()?, next()?);
         let fewer = with_views <= without + without / MANY;
         Ok(if fewer { inside } else { apart })
     }

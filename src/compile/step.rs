@@ -80,26 +80,30 @@ impl TrainStep {
         let limits = &limits.within(options.precision);
         // Without fusion there may be tensors larger than a binding, which no plan has.
         let unbound = &Limits { max_binding: u64::MAX, ..limits.clone() };
-        let bound = |[rebuild, fuse, in_place, parts, reorder]: [bool; 5]| -> Result<(u64, u64)> {
-            let options = PlanOptions { rebuild, fuse, ..*options };
-            let program = Plan::assign(
-                self.training_graph(&options, limits)?,
-                unbound,
-                &Settings { in_place, parts, reorder, ..self.settings(&options) },
-            )?;
+        let (on, off) = (true, false);
+        let task = progress::task("savings", 9);
+        let graphs = [[off, off], [options.rebuild, off], [options.rebuild, options.fuse]];
+        let graph = |[rebuild, fuse]: [bool; 2]| {
+            self.training_graph(&PlanOptions { rebuild, fuse, ..*options }, limits)
+        };
+        let tell = |known: usize| task.done(known as u64);
+        let graphs = parallel::map_and_tell(graphs.len(), |i| graph(graphs[i]), tell);
+        let graphs = graphs.into_iter().collect::<Result<Vec<_>>>()?;
+        // The graph, and whether results overwrite operands, slices are views and operations change places.
+        let settings = [
+            (0, [off, off, off]),
+            (0, [on, off, off]),
+            (0, [on, on, off]),
+            (0, [on, on, on]),
+            (1, [on, on, on]),
+            (2, [on, on, on]),
+        ];
+        let bound = |(graph, [in_place, parts, reorder]): (usize, [bool; 3])| -> Result<(u64, u64)> {
+            let settings = Settings { in_place, parts, reorder, ..self.settings(options) };
+            let program = Plan::assign(graphs[graph].clone(), unbound, &settings)?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
-        let (on, off) = (true, false);
-        let settings = [
-            [off, off, off, off, off],
-            [off, off, on, off, off],
-            [off, off, on, on, off],
-            [off, off, on, on, on],
-            [options.rebuild, off, on, on, on],
-            [options.rebuild, options.fuse, on, on, on],
-        ];
-        let task = progress::task("savings", settings.len() as u64);
-        let tell = |known: usize| task.done(known as u64);
+        let tell = |known: usize| task.done((graphs.len() + known) as u64);
         let bounds = parallel::map_and_tell(settings.len(), |i| bound(settings[i]), tell);
         let bounds = bounds.into_iter().collect::<Result<Vec<_>>>()?;
         let (naive, lifetimes) = bounds[0];

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::LoraConfig;
 use crate::json::Json;
 use crate::limits::Limits;
+use crate::parallel;
 use crate::units::Bytes;
 
 /// A plan and what `wgrad plan` says about it.
@@ -153,9 +154,19 @@ impl Answer {
         limits: &Limits,
         fit: bool,
     ) -> Result<Self> {
-        let savings = step.savings(options, limits)?;
+        let savings = || step.savings(options, limits);
+        let plan = || step.plan_over_budget(options, limits);
+        // A search and a fit report their own progress, after that of the savings.
+        let (savings, mut planned) = match fit || options.recompute == Recompute::Auto {
+            true => (savings()?, None),
+            false => {
+                let (savings, plan) = parallel::both(savings, plan);
+                (savings?, Some(plan?))
+            }
+        };
+        let mut plan = || planned.take().map_or_else(plan, Ok);
         let Some(budget) = options.budget else {
-            let plan = step.plan(options, limits)?;
+            let plan = plan()?;
             let ranks = RankPlan::of_all(step, options, limits)?;
             return Ok(Self {
                 plan,
@@ -183,7 +194,7 @@ impl Answer {
         };
         let (plan, changes, planned) = match if fit { fitted()? } else { None } {
             Some(fitted) => (fitted.plan, fitted.changes, fitted.options),
-            None => (step.plan_over_budget(options, limits)?, Vec::new(), *options),
+            None => (plan()?, Vec::new(), *options),
         };
         // Accumulation in more parts, which `fit` may choose, makes other parts of the batch.
         let ranks = match planned.accumulate == options.accumulate {

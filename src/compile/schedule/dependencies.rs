@@ -1,6 +1,7 @@
 //! Dependencies between operations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::Index;
 
 use crate::compile::analysis::Views;
 use crate::compile::passes::WHOLE;
@@ -8,14 +9,47 @@ use crate::graph::{Class, Graph, Node, Op, ValueId};
 
 /// For each node, its direct predecessors and successors.
 pub(super) struct Dependencies {
-    pub(super) before: Vec<BTreeSet<usize>>,
-    pub(super) after: Vec<BTreeSet<usize>>,
+    pub(super) before: Neighbours,
+    pub(super) after: Neighbours,
+}
+
+/// For each node, the nodes at the other end of its edges, in ascending order.
+pub(super) struct Neighbours {
+    /// Where those of each node start in `nodes`, and the end of the last.
+    starts: Vec<usize>,
+    nodes: Vec<usize>,
+}
+
+impl Neighbours {
+    /// The ends of edges `(node, end)` between `count` nodes.
+    fn of(count: usize, mut edges: Vec<(usize, usize)>) -> Self {
+        edges.sort_unstable();
+        edges.dedup();
+        let mut starts = vec![0; count + 1];
+        edges.iter().for_each(|(node, _)| starts[node + 1] += 1);
+        (0..count).for_each(|node| starts[node + 1] += starts[node]);
+        Self { starts, nodes: edges.into_iter().map(|(_, end)| end).collect() }
+    }
+
+    /// The slices of all nodes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[usize]> {
+        self.starts.windows(2).map(|ends| &self.nodes[ends[0]..ends[1]])
+    }
+}
+
+impl Index<usize> for Neighbours {
+    type Output = [usize];
+
+    fn index(&self, node: usize) -> &[usize] {
+        &self.nodes[self.starts[node]..self.starts[node + 1]]
+    }
 }
 
 impl Dependencies {
     pub(super) fn of(graph: &Graph, views: &Views) -> Self {
         let count = graph.nodes.len();
-        let mut edges = Self { before: vec![BTreeSet::new(); count], after: vec![BTreeSet::new(); count] };
+        // From the node that waits to the one that it waits for.
+        let mut edges: Vec<(usize, usize)> = Vec::new();
         let mut producer: Vec<Option<usize>> = vec![None; graph.values.len()];
         for (n, node) in graph.nodes.iter().enumerate() {
             node.outputs.iter().for_each(|id| producer[id.index()] = Some(n));
@@ -36,7 +70,7 @@ impl Dependencies {
             for id in &node.inputs {
                 readers[roots[id.index()].index()].push(n);
                 if let Some(p) = producer[id.index()] {
-                    edges.add(p, n);
+                    edges.push((n, p));
                 }
             }
         }
@@ -50,39 +84,35 @@ impl Dependencies {
                             == roots[node.inputs[position].index()]
                     });
                     if reader < n || (reader > n && !changes) {
-                        edges.add(reader, n);
+                        edges.push((n, reader));
                     }
                 }
             }
         }
-        edges.gathers(graph, &readers);
-        edges
+        gathers(graph, &readers, &mut edges);
+        let reversed = edges.iter().map(|&(waits, first)| (first, waits)).collect();
+        Self { before: Neighbours::of(count, edges), after: Neighbours::of(count, reversed) }
     }
+}
 
-    /// A bucket of sharded parameters is received when those before the last were read: otherwise all might be whole at
-    /// once. `readers` are the nodes that read each value's memory.
-    fn gathers(&mut self, graph: &Graph, readers: &[Vec<usize>]) {
-        // By exchange: its first node, and what it received.
-        let mut all: Vec<(u32, usize, Vec<ValueId>)> = Vec::new();
-        for (n, node) in graph.nodes.iter().enumerate() {
-            let Op::Receive { exchange, .. } = node.op else { continue };
-            let copy = node.outputs[0];
-            if graph.value(copy).class != Class::Workspace {
-                continue;
-            }
-            match all.last_mut().filter(|(last, ..)| *last == exchange) {
-                Some((.., copies)) => copies.push(copy),
-                None => all.push((exchange, n, vec![copy])),
-            }
+/// A bucket of sharded parameters is received when those before the last were read: otherwise all might be whole at
+/// once. `readers` are the nodes that read each value's memory.
+fn gathers(graph: &Graph, readers: &[Vec<usize>], edges: &mut Vec<(usize, usize)>) {
+    // By exchange: its first node, and what it received.
+    let mut all: Vec<(u32, usize, Vec<ValueId>)> = Vec::new();
+    for (n, node) in graph.nodes.iter().enumerate() {
+        let Op::Receive { exchange, .. } = node.op else { continue };
+        let copy = node.outputs[0];
+        if graph.value(copy).class != Class::Workspace {
+            continue;
         }
-        for (k, (_, first, _)) in all.iter().enumerate().skip(WHOLE) {
-            let before = all[k - WHOLE].2.iter().flat_map(|copy| &readers[copy.index()]);
-            before.filter(|reader| *reader < first).for_each(|&reader| self.add(reader, *first));
+        match all.last_mut().filter(|(last, ..)| *last == exchange) {
+            Some((.., copies)) => copies.push(copy),
+            None => all.push((exchange, n, vec![copy])),
         }
     }
-
-    fn add(&mut self, before: usize, after: usize) {
-        self.before[after].insert(before);
-        self.after[before].insert(after);
+    for (k, (_, first, _)) in all.iter().enumerate().skip(WHOLE) {
+        let before = all[k - WHOLE].2.iter().flat_map(|copy| &readers[copy.index()]);
+        edges.extend(before.filter(|reader| *reader < first).map(|&reader| (*first, reader)));
     }
 }

@@ -105,7 +105,7 @@ fn on_demand(graph: &Graph, dependencies: &Dependencies) -> Vec<usize> {
 /// List scheduling; `start` is an order of all operations, and ties take the first of it.
 fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule, start: &[usize]) -> Vec<usize> {
     let mut live = Live::new(effects);
-    let mut waiting: Vec<usize> = dependencies.before.iter().map(BTreeSet::len).collect();
+    let mut waiting: Vec<usize> = dependencies.before.iter().map(<[usize]>::len).collect();
     let mut ready = Ready::new(start);
     for n in (0..waiting.len()).filter(|&n| waiting[n] == 0) {
         ready.insert(n, live.growth(n));
