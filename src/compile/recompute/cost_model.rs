@@ -237,6 +237,12 @@ impl CostModel {
         !stays && !persistent && !passing && producer.is_some_and(again)
     }
 
+    /// Whether ranks exchange the slot's words in the forward pass.
+    pub(in crate::compile) fn is_exchanged(&self, slot: usize) -> bool {
+        let exchanges = |n: u32| self.works[n as usize].forward && self.works[n as usize].exchanges;
+        self.slots[slot].producer.is_some_and(exchanges)
+    }
+
     /// Slots that an operation after the forward pass reads.
     pub(in crate::compile) fn read_back(&self) -> Vec<bool> {
         let mut read = vec![false; self.slots.len()];

@@ -286,8 +286,58 @@ impl Forward {
 /// Keeps slots that cannot be recomputed when they are needed.
 fn settle(model: &CostModel, mut retention: Vec<Retention>) -> Vec<Retention> {
     let mut writer = Writer::new(model);
-    while let Err(slot) = writer.write(&retention).map(|_| ()) {
-        retention[slot] = Retention::Save;
+    let recomputed = loop {
+        match writer.write(&retention) {
+            Ok(steps) => {
+                break steps.iter().filter(|step| step.again).map(|step| step.node).collect::<Vec<_>>();
+            }
+            Err(slot) => retention[slot] = Retention::Save,
+        }
+    };
+    let mut readers: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
+    for n in recomputed {
+        model.reads(&model.works[n as usize]).iter().for_each(|&slot| {
+            readers.entry(slot as usize).or_default().insert(n);
+        });
+    }
+    let read_back = model.read_back();
+    for exchanged in (0..model.slots.len()).filter(|&slot| model.is_exchanged(slot)) {
+        for slot in in_place_of(model, exchanged, &readers, &read_back) {
+            retention[slot] = Retention::Save;
+        }
     }
     retention
+}
+
+/// How many operations after an exchange [`in_place_of`] looks at.
+const FAR: usize = 4;
+
+/// What to keep in place of a slot that ranks exchanged, which cannot be recomputed: the results that are recomputed from it, if
+/// they have fewer bytes, or as many, since they may be offloaded. Empty if there are none. `readers` are the operations that are
+/// recomputed and read each slot.
+fn in_place_of(
+    model: &CostModel,
+    exchanged: usize,
+    readers: &BTreeMap<usize, BTreeSet<u32>>,
+    read_back: &[bool],
+) -> Vec<usize> {
+    let mut best = (model.slots[exchanged].bytes, Vec::new());
+    let mut level = vec![exchanged];
+    for _ in 0..FAR {
+        if level.iter().any(|&slot| read_back[slot]) {
+            break;
+        }
+        let next = level.iter().filter_map(|slot| readers.get(slot)).flatten();
+        let next = next.flat_map(|&n| model.writes(&model.works[n as usize]));
+        let next: BTreeSet<usize> = next.map(|&slot| slot as usize).collect();
+        if next.is_empty() || !next.iter().all(|&slot| model.can_drop(slot)) {
+            break;
+        }
+        level = next.into_iter().collect();
+        let bytes = level.iter().map(|&slot| model.slots[slot].bytes).sum();
+        if bytes < best.0 || (bytes == best.0 && best.1.is_empty()) {
+            best = (bytes, level.clone());
+        }
+    }
+    best.1
 }
