@@ -1,8 +1,14 @@
 //! Runs independent tasks on all cores. Which core runs a task does not affect any result.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+thread_local! {
+    /// Cores that run the other task of [`both`].
+    static BUSY: Cell<usize> = const { Cell::new(0) };
+}
 
 /// Calls `run` for each index below `tasks` on up to one thread per core, and returns the results by index.
 /// Where no thread can be started, the calling thread runs all of them.
@@ -17,7 +23,7 @@ pub(crate) fn map_and_tell<T: Send>(
     tell: impl Fn(usize),
 ) -> Vec<T> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    map_on(cores, tasks, run, tell)
+    map_on(cores.saturating_sub(BUSY.get()).max(1), tasks, run, tell)
 }
 
 fn map_on<T: Send>(
@@ -55,19 +61,24 @@ fn map_on<T: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Calls `here` on the calling thread while another thread calls `there`, or after it where no thread can be started.
+/// Calls `here` on the calling thread while another thread calls `there`, or after it where no thread can be started. Each leaves
+/// one core to the other.
 pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    let busy = BUSY.get();
     let there = Mutex::new(Some(there));
-    let run = || {
+    let run = |busy: usize| {
+        BUSY.set(busy);
         let there = there.lock().unwrap_or_else(PoisonError::into_inner).take();
         there.expect("called once")()
     };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, run);
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || run(busy + 1));
+        BUSY.set(busy + usize::from(thread.is_ok()));
         let here = here();
+        BUSY.set(busy);
         let there = match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => run(),
+            Err(_) => run(busy),
         };
         (here, there)
     })
@@ -80,6 +91,8 @@ mod tests {
     #[test]
     fn both_results_are_returned_and_a_panic_is_passed_on() {
         assert_eq!(both(|| 1, || "two"), (1, "two"));
+        assert_eq!(both(|| BUSY.get(), || both(|| BUSY.get(), || BUSY.get())), (1, (2, 2)));
+        assert_eq!(BUSY.get(), 0);
         let caught = std::panic::catch_unwind(|| both(|| 1, || panic!("there")));
         assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "there");
     }

@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Node, Value};
 use crate::kernels;
 use crate::limits::{Card, Limits};
+use crate::parallel;
 use cost_model::CostModel;
 use script::{Retention, Writer};
 use select::Length;
@@ -104,16 +105,17 @@ impl Work {
 
     /// The cost of the step `bare`, and of the recomputation in `repeated`.
     pub(super) fn of(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
-        let (mut step, mut step_s) = (Cost::default(), 0.0);
-        for node in &bare.nodes {
-            let (cost, seconds) = modelled(bare, &Node { op: node.op.once(), ..node.clone() }, limits, card)?;
-            (step, step_s) = (step + cost, step_s + seconds);
-        }
-        let (mut all, mut all_s) = (Cost::default(), 0.0);
-        for node in &repeated.nodes {
-            let (cost, seconds) = modelled(repeated, node, limits, card)?;
-            (all, all_s) = (all + cost, all_s + seconds);
-        }
+        let sum = |graph: &Graph, once: bool| -> Result<(Cost, f64)> {
+            let (mut all, mut all_s) = (Cost::default(), 0.0);
+            for node in &graph.nodes {
+                let first = once.then(|| Node { op: node.op.once(), ..node.clone() });
+                let (cost, seconds) = modelled(graph, first.as_ref().unwrap_or(node), limits, card)?;
+                (all, all_s) = (all + cost, all_s + seconds);
+            }
+            Ok((all, all_s))
+        };
+        let (step, all) = parallel::both(|| sum(bare, true), || sum(repeated, false));
+        let ((step, step_s), (all, all_s)) = (step?, all?);
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
         // Sums in different orders differ in their last digits.

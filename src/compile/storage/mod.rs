@@ -3,6 +3,7 @@
 
 mod footprint;
 mod layout;
+mod lowerings;
 mod offload;
 mod persistent;
 mod program;

@@ -2,13 +2,14 @@
 //! results share a storage.
 
 use super::layout::step_problem;
+use super::lowerings::{Lowerings, Type};
 use super::transfers::Transfer;
 use crate::compile::analysis::Views;
 use crate::compile::passes::elements_of_piece;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Class, FusedUpdate, Graph, Node, Op, Param, Update, Value, ValueId};
-use crate::kernels::{self, Launch, Lowered, MAX_PARAMS, Operand};
+use crate::kernels::{self, Launch, MAX_PARAMS, Operand};
 use crate::limits::{ALIGNMENT, Job, Limits};
 use crate::memory::planner;
 use crate::shape::Shape;
@@ -176,9 +177,9 @@ impl Program {
             program.new_storage(id, 0, last_use[id.index()], limits)?;
         }
         program.add_offloaded(limits)?;
-        let rounding = Rounding::of(&program.graph, limits);
+        let mut lowerings = Lowerings::new(&program.graph, limits);
         for position in 0..program.order.len() {
-            program.add_node(position, &last_use, &rounding, in_place)?;
+            program.add_node(position, &last_use, (limits, &mut lowerings), in_place)?;
         }
         Ok(program)
     }
@@ -344,11 +345,10 @@ impl Program {
         &mut self,
         position: usize,
         last_use: &[usize],
-        rounding: &Rounding,
+        (limits, lowerings): (&Limits, &mut Lowerings),
         in_place: bool,
     ) -> Result<()> {
         let node = self.graph.nodes[self.order[position]].clone();
-        let limits = rounding.of_node(&self.graph, &node);
         let offloaded = self.graph.offloaded_operands(&node);
         let offloaded: Vec<_> =
             offloaded.map(|i| (node.inputs[i], self.graph.operand_share(&node, i))).collect();
@@ -397,7 +397,7 @@ impl Program {
             self.check_size(*id, span.bytes, limits.max_binding, limits)?;
         }
         let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
-        let lowered = lower_node(&node, &operands, &results, in_place, limits)?;
+        let lowered = lowerings.of(&self.graph, &node, types(&operands, &results), in_place)?;
         let mut workspace = Vec::with_capacity(lowered.workspace.len());
         for (i, &bytes) in lowered.workspace.iter().enumerate() {
             let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
@@ -414,20 +414,19 @@ impl Program {
     /// # Errors
     /// [`Error::Internal`] for a kernel with more parameters than a slot holds.
     pub(in crate::compile) fn lower(&mut self, limits: &Limits) -> Result<()> {
-        let rounding = Rounding::of(&self.graph, limits);
+        let mut lowerings = Lowerings::new(&self.graph, limits);
         let mut launches = Vec::with_capacity(self.dispatches);
         for Assigned { position, in_place, workspace } in &self.nodes {
             let n = self.order[*position];
             let node = &self.graph.nodes[n];
             let operands = self.operands(node, self.fused_with(n));
             let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
-            let lowered =
-                lower_node(node, &operands, &results, *in_place, rounding.of_node(&self.graph, node))?;
-            for launch in lowered.launches {
+            let lowered = lowerings.of(&self.graph, node, types(&operands, &results), *in_place)?;
+            for launch in &lowered.launches {
                 if launch.params.len() > MAX_PARAMS {
                     return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
                 }
-                let launch = launch.map(|operand| match operand {
+                let launch = launch.clone().map(|operand| match operand {
                     Operand::Input(i) => operands[i].1,
                     Operand::Output(i) => results[i].1,
                     Operand::Workspace(i) => workspace[i],
@@ -441,18 +440,14 @@ impl Program {
 
     /// Returns the work of each of [`Program::launches`], for modelled times.
     pub(in crate::compile) fn jobs(&self, limits: &Limits) -> Result<Vec<Job>> {
-        let rounding = Rounding::of(&self.graph, limits);
+        let mut lowerings = Lowerings::new(&self.graph, limits);
         let mut jobs = Vec::with_capacity(self.dispatches);
         for Assigned { position, in_place, .. } in &self.nodes {
             let n = self.order[*position];
             let node = &self.graph.nodes[n];
-            let types = |places: Vec<Placed>| places.into_iter().map(|(of, _)| of).collect::<Vec<_>>();
-            let inputs = types(self.operands(node, self.fused_with(n)));
-            let outputs = types(node.outputs.iter().map(|id| self.operand(*id)).collect());
-            let limits = rounding.of_node(&self.graph, node);
-            let (op, in_place) = (&node.op, *in_place);
-            let site = kernels::Site { op, inputs: &inputs, outputs: &outputs, in_place, limits };
-            jobs.extend(kernels::jobs(&site, &kernels::lower(&site)?));
+            let operands = self.operands(node, self.fused_with(n));
+            let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
+            jobs.extend(lowerings.jobs(&self.graph, node, types(&operands, &results), *in_place)?);
         }
         Ok(jobs)
     }
@@ -542,41 +537,11 @@ impl Program {
 }
 
 /// Type and span of an operand or result.
-type Placed = ((Shape, DType), Span);
+type Placed = (Type, Span);
 
-/// Lowers a node with operands and results of these types.
-fn lower_node(
-    node: &Node,
-    operands: &[Placed],
-    results: &[Placed],
-    in_place: Option<usize>,
-    limits: &Limits,
-) -> Result<Lowered> {
-    let types = |places: &[Placed]| places.iter().map(|(of, _)| *of).collect::<Vec<_>>();
-    let (inputs, outputs) = (types(operands), types(results));
-    kernels::lower(&kernels::Site { op: &node.op, inputs: &inputs, outputs: &outputs, in_place, limits })
-}
-
-/// Limits that control how kernels round operands, for gradients and for everything else.
-struct Rounding {
-    limits: Limits,
-    gradients: Limits,
-}
-
-impl Rounding {
-    /// Without a loss scale, small gradients would underflow in `f16`. A recomputed value is an activation
-    /// and is rounded as in the forward pass.
-    fn of(graph: &Graph, limits: &Limits) -> Self {
-        let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
-        let cooperative = limits.kernels.cooperative.filter(|_| scaled);
-        let gradients = limits.choosing(|kernels| kernels.cooperative = cooperative);
-        Self { limits: limits.clone(), gradients }
-    }
-
-    fn of_node(&self, graph: &Graph, node: &Node) -> &Limits {
-        let gradient = node.outputs.first().is_some_and(|id| graph.value(*id).class == Class::Gradient);
-        if gradient { &self.gradients } else { &self.limits }
-    }
+/// The types of operands and of results.
+fn types(operands: &[Placed], results: &[Placed]) -> [Vec<Type>; 2] {
+    [operands, results].map(|places| places.iter().map(|(of, _)| *of).collect())
 }
 
 /// The last position that reads each value's memory, directly or through views. Outputs are read after the

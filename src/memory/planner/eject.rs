@@ -236,8 +236,9 @@ impl<'a> Search<'a> {
                 ends.push((self.offset[j] + instance.padded(j), cost));
             }
         });
-        starts.sort_unstable();
-        ends.sort_unstable();
+        // The order of equal ones does not matter: their costs are added up.
+        starts.sort_unstable_by_key(|(start, _)| *start);
+        ends.sort_unstable_by_key(|(end, _)| *end);
         let mut least: Option<(u64, u64)> = None;
         let mut equal = 0u64;
         // On top of each item, and at the bottom: offsets in ascending order, so that two pointers follow.
