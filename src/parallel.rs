@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 thread_local! {
-    /// Cores that run the other task of [`both`].
+    /// Cores that this thread leaves to other tasks of [`both`].
     static BUSY: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -22,8 +22,13 @@ pub(crate) fn map_and_tell<T: Send>(
     run: impl Fn(usize) -> T + Sync,
     tell: impl Fn(usize),
 ) -> Vec<T> {
+    map_on(spare_cores(), tasks, run, tell)
+}
+
+/// Cores that this thread may use.
+fn spare_cores() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    map_on(cores.saturating_sub(BUSY.get()).max(1), tasks, run, tell)
+    cores.saturating_sub(BUSY.get()).max(1)
 }
 
 fn map_on<T: Send>(
@@ -61,27 +66,42 @@ fn map_on<T: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Calls `here` on the calling thread while another thread calls `there`, or after it where no thread can be started. Each leaves
-/// one core to the other.
+/// Calls `here` on the calling thread while another thread calls `there`, and leaves each a core. Where no core is spare or no
+/// thread can be started, the calling thread calls both.
 pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
-    let busy = BUSY.get();
+    both_on(spare_cores(), here, there)
+}
+
+fn both_on<A, B: Send>(threads: usize, here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    if threads < 2 {
+        return (here(), there());
+    }
+    let busy = BUSY.get() + 1;
     let there = Mutex::new(Some(there));
-    let run = |busy: usize| {
-        BUSY.set(busy);
-        let there = there.lock().unwrap_or_else(PoisonError::into_inner).take();
-        there.expect("called once")()
-    };
+    let run = || there.lock().unwrap_or_else(PoisonError::into_inner).take().expect("called once")();
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || run(busy + 1));
-        BUSY.set(busy + usize::from(thread.is_ok()));
-        let here = here();
-        BUSY.set(busy);
-        let there = match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => run(busy),
-        };
-        (here, there)
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || leaving(busy, run));
+        match thread {
+            Ok(thread) => {
+                let here = leaving(busy, here);
+                (here, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            }
+            Err(_) => (here(), run()),
+        }
     })
+}
+
+/// Calls `run`, which leaves this many cores to others.
+fn leaving<R>(busy: usize, run: impl FnOnce() -> R) -> R {
+    /// Restores the number, even after a panic.
+    struct Before(usize);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            BUSY.set(self.0);
+        }
+    }
+    let _before = Before(BUSY.replace(busy));
+    run()
 }
 
 #[cfg(test)]
@@ -91,10 +111,17 @@ mod tests {
     #[test]
     fn both_results_are_returned_and_a_panic_is_passed_on() {
         assert_eq!(both(|| 1, || "two"), (1, "two"));
-        assert_eq!(both(|| BUSY.get(), || both(|| BUSY.get(), || BUSY.get())), (1, (2, 2)));
+        let busy = || BUSY.get();
+        assert_eq!(both_on(3, busy, || both_on(2, busy, busy)), (1, (2, 2)));
+        assert_eq!(both_on(1, busy, busy), (0, 0));
         assert_eq!(BUSY.get(), 0);
-        let caught = std::panic::catch_unwind(|| both(|| 1, || panic!("there")));
-        assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "there");
+        for threads in [1, 2] {
+            let caught = std::panic::catch_unwind(|| both_on(threads, || 1, || panic!("there")));
+            assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "there");
+            let caught = std::panic::catch_unwind(|| both_on(threads, || panic!("here"), || 2));
+            assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "here");
+            assert_eq!(BUSY.get(), 0);
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl TrainStep {
         let after = |count: usize| -> Result<[Option<u64>; 2]> {
             let graph = self.after_passes(count, options, limits)?;
             // A tensor may be larger than a binding before it is split.
-            let Ok(program) = Plan::assign(graph, limits, &self.settings(options)) else {
+            let Ok(program) = Plan::assign(&graph, limits, &self.settings(options)) else {
                 return Ok([None, None]);
             };
             Ok([Some(program.lower_bound(limits)?), Some(program.dispatches as u64)])

@@ -88,32 +88,31 @@ impl Plan {
 
     /// The pipeline: de-alias, schedule, assign storages, fuse updates, pack, lower.
     pub(super) fn compile(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Self> {
-        Self::lay_out(Self::assign(graph, limits, settings)?, limits, settings)?.lower()
+        Self::lay_out(Self::assign(&graph, limits, settings)?, limits, settings)?.lower()
     }
 
     /// The pipeline up to storages. Slices and concatenations are views unless that needs more bytes than
     /// their dispatches and copies are worth.
-    pub(super) fn assign(graph: Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
+    pub(super) fn assign(graph: &Graph, limits: &Limits, settings: &Settings) -> Result<Program> {
         check_limits(limits)?;
-        let with = |graph: Graph, parts: bool| {
-            let graph = passes::dealias_operands(graph, parts);
+        let with = |parts: bool| {
+            let graph = passes::dealias_operands(graph.clone(), parts);
             let views = Views::of(&graph, parts);
             let order = schedule::schedule(&graph, &views, settings.reorder);
             Program::assign(graph, views, order, limits, settings.in_place)
         };
-        let candidate = Views::of(&graph, settings.parts);
+        let candidate = Views::of(graph, settings.parts);
         let moves = |node: &&Node| matches!(node.op, Op::Slice { .. } | Op::Concat { .. });
         if !graph.nodes.iter().filter(moves).any(|node| candidate.is_free(node)) {
-            return with(graph, false);
+            return with(false);
         }
         let bounded = |parts: bool| -> Result<(Program, u64)> {
-            let program = with(graph.clone(), parts)?;
+            let program = with(parts)?;
             let bound = program.lower_bound(limits)?;
             Ok((program, bound))
         };
-        let mut both = parallel::map(2, |i| bounded(i == 1)).into_iter();
-        let mut next = || both.next().expect("one result of each task");
-        let ((apart, without), (inside, with_views)) = (next()?, next()?);
+        let (apart, inside) = parallel::both(|| bounded(false), || bounded(true));
+        let ((apart, without), (inside, with_views)) = (apart?, inside?);
         let fewer = with_views <= without + without / MANY;
         Ok(if fewer { inside } else { apart })
     }

@@ -81,15 +81,8 @@ impl TrainStep {
         // Without fusion there may be tensors larger than a binding, which no plan has.
         let unbound = &Limits { max_binding: u64::MAX, ..limits.clone() };
         let (on, off) = (true, false);
-        let task = progress::task("savings", 9);
-        let graphs = [[off, off], [options.rebuild, off], [options.rebuild, options.fuse]];
-        let graph = |[rebuild, fuse]: [bool; 2]| {
-            self.training_graph(&PlanOptions { rebuild, fuse, ..*options }, limits)
-        };
-        let tell = |known: usize| task.done(known as u64);
-        let graphs = parallel::map_and_tell(graphs.len(), |i| graph(graphs[i]), tell);
-        let graphs = graphs.into_iter().collect::<Result<Vec<_>>>()?;
-        // The graph, and whether results overwrite operands, slices are views and operations change places.
+        let passes = [[off, off], [options.rebuild, off], [options.rebuild, options.fuse]];
+        // Which of these passes run, and whether results overwrite operands, slices are views and operations are reordered.
         let settings = [
             (0, [off, off, off]),
             (0, [on, off, off]),
@@ -98,9 +91,16 @@ impl TrainStep {
             (1, [on, on, on]),
             (2, [on, on, on]),
         ];
+        let task = progress::task("savings", (passes.len() + settings.len()) as u64);
+        let graph = |[rebuild, fuse]: [bool; 2]| {
+            self.training_graph(&PlanOptions { rebuild, fuse, ..*options }, limits)
+        };
+        let tell = |known: usize| task.done(known as u64);
+        let graphs = parallel::map_and_tell(passes.len(), |i| graph(passes[i]), tell);
+        let graphs = graphs.into_iter().collect::<Result<Vec<_>>>()?;
         let bound = |(graph, [in_place, parts, reorder]): (usize, [bool; 3])| -> Result<(u64, u64)> {
             let settings = Settings { in_place, parts, reorder, ..self.settings(options) };
-            let program = Plan::assign(graphs[graph].clone(), unbound, &settings)?;
+            let program = Plan::assign(&graphs[graph], unbound, &settings)?;
             Ok((program.persistent_bytes() + program.naive_bytes, program.lower_bound(limits)?))
         };
         let tell = |known: usize| task.done((graphs.len() + known) as u64);

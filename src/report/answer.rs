@@ -157,14 +157,13 @@ impl Answer {
         let savings = || step.savings(options, limits);
         let plan = || step.plan_over_budget(options, limits);
         // A search and a fit report their own progress, after that of the savings.
-        let (savings, mut planned) = match fit || options.recompute == Recompute::Auto {
-            true => (savings()?, None),
-            false => {
-                let (savings, plan) = parallel::both(savings, plan);
-                (savings?, Some(plan?))
-            }
+        let (savings, planned) = if fit || options.recompute == Recompute::Auto {
+            (savings()?, None)
+        } else {
+            let (savings, planned) = parallel::both(savings, plan);
+            (savings?, Some(planned?))
         };
-        let mut plan = || planned.take().map_or_else(plan, Ok);
+        let plan = || planned.map_or_else(plan, Ok);
         let Some(budget) = options.budget else {
             let plan = plan()?;
             let ranks = RankPlan::of_all(step, options, limits)?;

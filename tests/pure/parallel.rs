@@ -367,9 +367,9 @@ fn what_does_not_go_together_is_no_way_to_fit() {
     }
 }
 
-/// Sums of ranks cannot be recomputed: what follows from them is kept in their place where it has no more bytes, and is offloaded.
+/// Sums over ranks cannot be recomputed. Rules keep the results computed from them where these have no more bytes.
 #[test]
-fn recomputation_keeps_what_follows_from_sums_of_ranks() {
+fn recomputation_keeps_results_computed_from_sums_over_ranks() {
     let limits = Limits::named("nvidia").expect("a preset");
     let sizes = ModelOptions { seq: Some(256), ..ModelOptions::default() };
     let step = Model::with_options("llama-3.2-1b", 0, &sizes).and_then(|model| model.train_step(1));

@@ -283,33 +283,30 @@ impl Forward {
     }
 }
 
-/// Keeps slots that cannot be recomputed when they are needed.
+/// Keeps slots that cannot be recomputed when they are needed, or what is computed from those that ranks exchanged.
 fn settle(model: &CostModel, mut retention: Vec<Retention>) -> Vec<Retention> {
     let mut writer = Writer::new(model);
-    let recomputed = loop {
-        match writer.write(&retention) {
-            Ok(steps) => {
-                break steps.iter().filter(|step| step.again).map(|step| step.node).collect::<Vec<_>>();
-            }
-            Err(slot) => retention[slot] = Retention::Save,
-        }
-    };
+    while let Err(slot) = writer.write(&retention).map(|_| ()) {
+        retention[slot] = Retention::Save;
+    }
+    let exchanged: Vec<usize> = (0..model.slots.len()).filter(|&slot| model.is_exchanged(slot)).collect();
+    if exchanged.is_empty() {
+        return retention;
+    }
     let mut readers: BTreeMap<usize, BTreeSet<u32>> = BTreeMap::new();
-    for n in recomputed {
-        model.reads(&model.works[n as usize]).iter().for_each(|&slot| {
-            readers.entry(slot as usize).or_default().insert(n);
-        });
+    for step in writer.write(&retention).unwrap_or_default().iter().filter(|step| step.again) {
+        for &slot in model.reads(&model.works[step.node as usize]) {
+            readers.entry(slot as usize).or_default().insert(step.node);
+        }
     }
     let read_back = model.read_back();
-    for exchanged in (0..model.slots.len()).filter(|&slot| model.is_exchanged(slot)) {
-        for slot in in_place_of(model, exchanged, &readers, &read_back) {
-            retention[slot] = Retention::Save;
-        }
+    for slot in exchanged.into_iter().flat_map(|slot| in_place_of(model, slot, &readers, &read_back)) {
+        retention[slot] = Retention::Save;
     }
     retention
 }
 
-/// How many operations after an exchange [`in_place_of`] looks at.
+/// The longest chain of operations after an exchange that [`in_place_of`] considers.
 const FAR: usize = 4;
 
 /// What to keep in place of a slot that ranks exchanged, which cannot be recomputed: the results that are recomputed from it, if

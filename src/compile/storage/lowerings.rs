@@ -15,22 +15,10 @@ use crate::shape::Shape;
 /// Shape and element type of an operand or result.
 pub(super) type Type = (Shape, DType);
 
-/// The dispatches of the nodes of a graph, within limits that control how kernels round operands: for gradients and for
-/// everything else.
+/// Lowers the nodes of a graph within limits that control how kernels round operands: of gradients and of everything else.
 pub(super) struct Lowerings {
-    limits: Limits,
-    gradients: Limits,
-    /// By a hash of everything but the operation's own numbers.
-    known: HashMap<u64, Vec<Known>>,
-}
-
-/// A lowered operation.
-struct Known {
-    op: Op,
-    gradient: bool,
-    types: [Vec<Type>; 2],
-    in_place: Option<usize>,
-    lowered: Rc<Lowered>,
+    gradients: Lowering,
+    others: Lowering,
 }
 
 impl Lowerings {
@@ -40,37 +28,54 @@ impl Lowerings {
         let scaled = graph.nodes.iter().any(|node| matches!(node.op, Op::LossScaleSeed { .. }));
         let cooperative = limits.kernels.cooperative.filter(|_| scaled);
         let gradients = limits.choosing(|kernels| kernels.cooperative = cooperative);
-        Self { limits: limits.clone(), gradients, known: HashMap::new() }
+        let [gradients, others] =
+            [gradients, limits.clone()].map(|limits| Lowering { limits, known: HashMap::new() });
+        Self { gradients, others }
     }
 
+    pub(super) fn of_node(&mut self, graph: &Graph, node: &Node) -> &mut Lowering {
+        let gradient = node.outputs.first().is_some_and(|id| graph.value(*id).class == Class::Gradient);
+        if gradient { &mut self.gradients } else { &mut self.others }
+    }
+}
+
+/// Lowers nodes within the same limits.
+pub(super) struct Lowering {
+    limits: Limits,
+    /// By a hash of the kind of operation and of what it is lowered for.
+    known: HashMap<u64, Vec<Known>>,
+}
+
+/// A lowered operation.
+struct Known {
+    op: Op,
+    types: [Vec<Type>; 2],
+    in_place: Option<usize>,
+    lowered: Rc<Lowered>,
+}
+
+impl Lowering {
     /// Lowers a node with operands and results of these types.
     ///
     /// # Errors
     /// As [`kernels::lower`].
-    pub(super) fn of(
+    pub(super) fn lower(
         &mut self,
-        graph: &Graph,
         node: &Node,
-        types: [Vec<Type>; 2],
+        types: &[Vec<Type>; 2],
         in_place: Option<usize>,
     ) -> Result<Rc<Lowered>> {
-        let gradient = is_gradient(graph, node);
         let mut hasher = DefaultHasher::new();
-        (discriminant(&node.op), gradient, &types, in_place).hash(&mut hasher);
+        (discriminant(&node.op), types, in_place).hash(&mut hasher);
         let alike = self.known.entry(hasher.finish()).or_default();
-        let same = |known: &&Known| {
-            known.op == node.op
-                && known.gradient == gradient
-                && known.types == types
-                && known.in_place == in_place
-        };
+        let same =
+            |known: &&Known| known.op == node.op && known.types == *types && known.in_place == in_place;
         if let Some(known) = alike.iter().find(same) {
             return Ok(Rc::clone(&known.lowered));
         }
-        let limits = if gradient { &self.gradients } else { &self.limits };
-        let lowered = Rc::new(kernels::lower(&site(node, &types, in_place, limits))?);
-        let (op, known) = (node.op.clone(), Rc::clone(&lowered));
-        alike.push(Known { op, gradient, types, in_place, lowered: known });
+        let lowered = Rc::new(kernels::lower(&site(node, types, in_place, &self.limits))?);
+        let (op, types, known) = (node.op.clone(), types.clone(), Rc::clone(&lowered));
+        alike.push(Known { op, types, in_place, lowered: known });
         Ok(lowered)
     }
 
@@ -80,19 +85,13 @@ impl Lowerings {
     /// As [`kernels::lower`].
     pub(super) fn jobs(
         &mut self,
-        graph: &Graph,
         node: &Node,
-        types: [Vec<Type>; 2],
+        types: &[Vec<Type>; 2],
         in_place: Option<usize>,
     ) -> Result<Vec<Job>> {
-        let lowered = self.of(graph, node, types.clone(), in_place)?;
-        let limits = if is_gradient(graph, node) { &self.gradients } else { &self.limits };
-        Ok(kernels::jobs(&site(node, &types, in_place, limits), &lowered))
+        let lowered = self.lower(node, types, in_place)?;
+        Ok(kernels::jobs(&site(node, types, in_place, &self.limits), &lowered))
     }
-}
-
-fn is_gradient(graph: &Graph, node: &Node) -> bool {
-    node.outputs.first().is_some_and(|id| graph.value(*id).class == Class::Gradient)
 }
 
 fn site<'a>(
@@ -121,7 +120,7 @@ mod tests {
         let mut lowerings = Lowerings::new(&graph, &limits);
         let mut lower = |n: usize, in_place| {
             let node = &graph.nodes[n];
-            lowerings.of(&graph, node, graph.types(node), in_place).expect("lowered")
+            lowerings.of_node(&graph, node).lower(node, &graph.types(node), in_place).expect("lowered")
         };
         let of = |name: &str| {
             let named = |(n, node): (usize, &Node)| (node.op.name() == name).then_some(n);

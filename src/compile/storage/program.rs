@@ -397,7 +397,8 @@ impl Program {
             self.check_size(*id, span.bytes, limits.max_binding, limits)?;
         }
         let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
-        let lowered = lowerings.of(&self.graph, &node, types(&operands, &results), in_place)?;
+        let lowered =
+            lowerings.of_node(&self.graph, &node).lower(&node, &types(&operands, &results), in_place)?;
         let mut workspace = Vec::with_capacity(lowered.workspace.len());
         for (i, &bytes) in lowered.workspace.iter().enumerate() {
             let name = format!("{}.workspace{i}", self.graph.value(node.outputs[0]).name);
@@ -421,7 +422,8 @@ impl Program {
             let node = &self.graph.nodes[n];
             let operands = self.operands(node, self.fused_with(n));
             let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
-            let lowered = lowerings.of(&self.graph, node, types(&operands, &results), *in_place)?;
+            let lowered =
+                lowerings.of_node(&self.graph, node).lower(node, &types(&operands, &results), *in_place)?;
             for launch in &lowered.launches {
                 if launch.params.len() > MAX_PARAMS {
                     return Err(Error::Internal(format!("{} has too many parameters", launch.kernel.name)));
@@ -447,7 +449,8 @@ impl Program {
             let node = &self.graph.nodes[n];
             let operands = self.operands(node, self.fused_with(n));
             let results: Vec<_> = node.outputs.iter().map(|id| self.operand(*id)).collect();
-            jobs.extend(lowerings.jobs(&self.graph, node, types(&operands, &results), *in_place)?);
+            let lowering = lowerings.of_node(&self.graph, node);
+            jobs.extend(lowering.jobs(node, &types(&operands, &results), *in_place)?);
         }
         Ok(jobs)
     }
