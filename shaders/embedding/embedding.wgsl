@@ -3,13 +3,15 @@
 #import common/elem
 #if SUMS
 // embedding_sums: table[id] += Σ dy over the places of id, in their order; for the pairs start .. end
-// sorted [..] of (id, place), dy [tokens, cols] -> table [rows, cols] in place
+// sorted [..] of (id, place), dy [tokens, cols] -> table [rows, cols], or some of its elements, in place
 // grid: one thread per pair and Elem, folded; only those at the head of equal ids work      overrides: none
 struct Params {
     threads_x: u32,
     cols: u32, // in Elems
     start: u32,
     end: u32,
+    first: u32, // of the elements of the table that are in the result; in Elems, as their number
+    len: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> sorted: array<vec2<u32>>;
@@ -26,7 +28,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let key = sorted[first].x;
-    if (row > 0u && sorted[first - 1u].x == key) {
+    let at = key * p.cols + c - p.first; // large before the first
+    if (at >= p.len || (row > 0u && sorted[first - 1u].x == key)) {
         return;
     }
     // In blocks of 64: one long sum of small terms would lose their digits.
@@ -43,7 +46,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
             block = Elem();
         }
     }
-    let at = key * p.cols + c;
     table[at] = to_memory(from_memory(table[at]) + (sum + block));
 }
 #else

@@ -415,7 +415,7 @@ fn dropout(maker: &mut Maker) {
 
 fn embedding(maker: &mut Maker) {
     let Sizes { batch, width, length, .. } = maker.sizes;
-    let rows = maker.dice.of(&[3, 50]);
+    let rows = maker.dice.of(&[3, 50, 300]);
     let table = maker.weight([rows, width], 1);
     let ids = maker.ids([batch, length], rows);
     let y = table.embedding(&ids).mean(&[1]);

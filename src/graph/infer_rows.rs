@@ -1,7 +1,7 @@
 //! Shape inference for operations on rows: embedding, row norms, rotary embedding.
 
 use super::infer::Type;
-use super::op::{Gates, Op, RowNorm};
+use super::op::{Gates, Op, RowNorm, Share};
 use crate::dtype::DType::{F32, U32};
 use crate::shape::Shape;
 
@@ -35,9 +35,13 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             })?;
             Ok(vec![(result, F32)])
         }
-        Op::EmbeddingGrad { rows } => {
+        Op::EmbeddingGrad { rows, share } => {
             let (ids, dy) = (shape(0), shape(1));
-            let table = Shape::from([*rows, dy.last()]);
+            let whole = Shape::from([*rows, dy.last()]);
+            let table = share.map_or(whole, |share| Shape::from([share.len as usize]));
+            if share.is_some_and(|Share { start, len }| start + len > whole.numel()) {
+                return Err(format!("{name}: {share:?} is not within {whole}"));
+            }
             if dy.rank() != ids.rank() + 1 || dy.dims()[..ids.rank()] != *ids.dims() {
                 return Err(format!("{name}: ids {ids} and gradient {dy} do not match"));
             }

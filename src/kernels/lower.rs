@@ -182,7 +182,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::Resample { mode, .. } => pool::resample(site, *mode)?.into(),
         Op::ResampleGrad { mode, .. } => pool::resample_grad(site, *mode)?,
         Op::Embedding => embedding::embedding(site).into(),
-        Op::EmbeddingGrad { rows } => embedding::grad(site, *rows),
+        Op::EmbeddingGrad { rows, share } => embedding::grad(site, *rows, *share),
         Op::RowNorm { kind, eps } => norm::norm(site, *kind, *eps)?.into(),
         Op::RowNormGrad { kind } => norm::grad(site, *kind)?,
         Op::Rotary { heads, rope, back } => rotary::rotary(site, *heads, rope, *back),

@@ -334,8 +334,8 @@ impl<'a> Twin<'a> {
             Op::BatchStats { eps, .. } => batch_norm::stats(x(0), *eps),
             Op::BatchNormGrad { activation, training } => batch_norm::grad(&inputs, *activation, *training),
             Op::Embedding => vec![embedding::embedding(x(0), x(1))],
-            Op::EmbeddingGrad { rows } => {
-                vec![embedding::grad(x(0), x(1), inputs.get(2).copied(), *rows)]
+            Op::EmbeddingGrad { rows, share } => {
+                vec![embedding::grad(x(0), x(1), inputs.get(2).copied(), *rows, *share)]
             }
             Op::RowNorm { kind, eps } => norm::norm(&inputs, *kind, *eps),
             Op::RowNormGrad { kind } => norm::grad(&inputs, *kind),

@@ -1,10 +1,13 @@
 //! Plans of several ranks: what each computes, holds and sends.
 
-use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, Shares, fit, levers};
+use wgrad::compile::{
+    Offload, Parallel, Plan, PlanOptions, Recompute, Shard, Shares, TrainStep, fit, levers,
+};
 use wgrad::dtype::{Precision, WeightStorage};
-use wgrad::graph::{Class, Value};
-use wgrad::limits::Limits;
+use wgrad::graph::{Class, Params, Value};
+use wgrad::limits::{Card, Limits};
 use wgrad::models::{Model, ModelOptions};
+use wgrad::nn::Embedding;
 use wgrad::optim::Optimizer;
 use wgrad::report::kept;
 use wgrad::{Bytes, Error};
@@ -64,6 +67,35 @@ fn what_is_sent_is_known() {
         let (host, largest) = (plan.footprint().host, largest.expect("exchanges"));
         assert!(host <= 8 * largest, "{} in buckets of {}", Bytes(host), Bytes(largest));
     }
+}
+
+/// A tied table's gradient leaves with that of the output layer, at the start of the backward pass: at its end, gradients of rows follow,
+/// of which there are fewer.
+#[test]
+fn four_ranks_wait_little_for_gpt2() {
+    let card = Card::named("h200").expect("known");
+    let plan = plan("gpt2", 8, 4, Parallel::of(0, 4)).expect("planned");
+    let exposed = plan.wire_times(&card).expect("modelled").exposed_fraction();
+    assert!(exposed <= 0.1, "{exposed}");
+}
+
+/// Rows that are looked up are kept in place of the sum of the table's gradients, if these are no larger.
+#[test]
+fn lookups_of_few_rows_need_no_sum_of_the_whole_table() {
+    let params = Params::new(0);
+    let table = Embedding::new(&params, 10_000, 64);
+    let step =
+        TrainStep::trace(&params, |trace| trace.ids("x", [1000], 10_000).apply(&table).square().mean(&[]));
+    let step = step.expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    let peak = |accumulate: u32| {
+        let options = PlanOptions { accumulate, ..PlanOptions::default() };
+        step.plan(&options, &limits).expect("planned").peak_bytes()
+    };
+    let table = 4 * 64 * 10_000;
+    let more = [2, 10, 11].map(|parts| peak(parts) - peak(1));
+    assert!(more[0] < table / 2 && more[1] < table + table / 4, "{more:?}");
+    assert!(more[2] > table - table / 8, "{more:?}");
 }
 
 fn sharded(rank: u32, ranks: u32, shard: Shard) -> Parallel {

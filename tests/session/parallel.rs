@@ -164,6 +164,35 @@ fn clipping_loss_scale_and_fewer_bits_have_the_bits_of_one() {
     on_one(1, |device| assert_equals_one_device(device, "cnn", &codes, &[2, 4]));
 }
 
+/// Gradients of rows that are looked up are exchanged in place of gradients of tables.
+#[test]
+fn lookups_have_the_bits_of_one() {
+    let clipped = PlanOptions { accumulate: 4, clip: Clip::Norm(0.5), ..options() };
+    let half = PlanOptions {
+        clip: Clip::Off,
+        loss_scale: Some(LossScale::default()),
+        precision: Precision::F16,
+        weights: WeightStorage::Bf16(Rounding::Stochastic),
+        ..clipped
+    };
+    on_each(devices(), |device| {
+        let options = PlanOptions { accumulate: 8, ..options() };
+        assert_equals_one_device(device, "tables", &options, &[2, 8]);
+        let [whole, parts] = [(8 * BATCH, 1), (BATCH, 8)].map(|(samples, accumulate)| {
+            let options = PlanOptions { accumulate, ..options };
+            let plan = network("tables", samples).plan(&options, device.limits()).expect("planned");
+            run_parts(device, &plan, accumulate, None)
+        });
+        for ((name, whole), (_, parts)) in whole.iter().zip(&parts) {
+            let whole: Vec<f64> = whole.iter().map(|x| f64::from(*x)).collect();
+            assert_close(name, parts, &whole, Near { rel: 1e-4, abs: 1e-5 });
+        }
+    });
+    on_one(0, |device| assert_equals_one_device(device, "tables", &clipped, &[2, 4]));
+    on_one(1, |device| assert_equals_one_device(device, "tables", &half, &[2]));
+    on_one(0, |device| assert_all_equal_one_device(device, "tables", &clipped, &with_shares(&[3, 1])));
+}
+
 #[test]
 fn recomputation_has_the_bits_of_one() {
     on_each(devices(), |device| {

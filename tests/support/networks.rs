@@ -7,7 +7,7 @@ use wgrad::dtype::FrozenStorage;
 use wgrad::exec::{LocalTransport, Session};
 use wgrad::graph::{Indices, LoraConfig, Params, STEP_SCALARS, Tensor, Window};
 use wgrad::models::{Gpt, GptConfig, Mlp, ResNet, Sequence};
-use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Linear, Module};
+use wgrad::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Embedding, Linear, Module};
 use wgrad::optim::{Optimizer, Sgd};
 
 use super::{noise, some_labels};
@@ -19,7 +19,7 @@ pub const CLASSES: usize = 5;
 const GPT: GptConfig =
     GptConfig { vocabulary: 29, context: 11, layers: 2, heads: 2, width: 24, dropout: 0.2 };
 
-/// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet`, `gpt`, or with a format such as `lora nf4` of
+/// Returns a training step of `mlp`, `wide`, `one weight`, `cnn`, `plain`, `resnet`, `tables`, `gpt`, or with a format such as `lora nf4` of
 /// adapters of `gpt`, whose own weights are stored so; `dora nf4` trains lengths of rows, too.
 pub fn network(name: &str, batch: usize) -> TrainStep {
     let params = Params::new(7);
@@ -39,6 +39,9 @@ pub fn network(name: &str, batch: usize) -> TrainStep {
         });
         return step.expect("valid");
     }
+    if name == "tables" {
+        return tables(&params, batch);
+    }
     let (sample, net): (Vec<usize>, Box<dyn Module>) = match name {
         "mlp" => (vec![24], Box::new(Dropping(Mlp::new(&params, &[24, 40, 33, 40, 24, 5])))),
         "one weight" => (vec![24], Box::new(Linear::without_bias(&params, 24, CLASSES))),
@@ -51,6 +54,26 @@ pub fn network(name: &str, batch: usize) -> TrainStep {
     let step = TrainStep::trace(&params, |trace| {
         let x = trace.input("x", wgrad::shape::Shape::try_new(&shape).expect("small"));
         net.forward(&x).cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
+    });
+    step.expect("valid")
+}
+
+/// A table that is looked up twice and is the output layer as well, one that is looked up once, and one with fewer rows than a
+/// batch of 8 parts looks up.
+fn tables(params: &Params, batch: usize) -> TrainStep {
+    let table = |name: &str, rows, columns| Embedding::new(&params.scope(name), rows, columns);
+    let (tied, once, few) = (table("tied", 270, 20), table("once", 300, 2), table("few", 13, 6));
+    let fc = Linear::new(&params.scope("fc"), 8, 20);
+    let step = TrainStep::trace(params, |trace| {
+        let ids = |name: &str, table: &Embedding| {
+            trace.ids(name, [batch, 3], table.weight.shape().dims()[0] as u32)
+        };
+        let words = ids("x", &tied);
+        let last = words.slice(1, 2..3).apply(&tied).mean(&[1]);
+        let tags = ids("tags", &once).apply(&once).concat(&[&ids("kinds", &few).apply(&few)], 2).mean(&[1]);
+        let hidden = words.apply(&tied).mean(&[1]).add(&last).add(&tags.apply(&fc)).tanh();
+        let logits = hidden.matmul_transposed(&trace.param(&tied.weight), false, true);
+        logits.cross_entropy(&trace.labels("y", [batch], 270))
     });
     step.expect("valid")
 }

@@ -9,7 +9,7 @@ use crate::graph::{Op, RowNorm, Tensor};
 /// Adds to the table's accumulated gradient, such as that of tied output weights, so that no second gradient
 /// of the table's size is needed.
 pub(super) fn embedding(site: &Site) -> Tensor {
-    let op = Op::EmbeddingGrad { rows: site.inputs[0].dim(0) };
+    let op = Op::EmbeddingGrad { rows: site.inputs[0].dim(0), share: None };
     let inputs: Vec<&Tensor> = [&site.inputs[1], site.dy()].into_iter().chain(&site.earlier).collect();
     site.dy().one(op, &inputs, Location::caller())
 }

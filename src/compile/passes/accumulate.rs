@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::exchange::{Exchanges, Part, SharedBucket, Sums};
+use super::lookup_grads::Lookups;
 use crate::compile::Parallel;
 use crate::dtype::{DType, WeightStorage};
 use crate::graph::{Binary, Class, Graph, Node, Op, Phase, STEP_SCALARS, Unary, Value, ValueId, whole_words};
@@ -60,11 +61,12 @@ pub(crate) struct Accumulated {
 /// and means over all parts. What is concatenated has the parts of its own rank.
 pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], parts: Parts) -> Accumulated {
     let keys = graph.draw_keys();
-    let nodes = std::mem::take(&mut graph.nodes);
+    let mut nodes = std::mem::take(&mut graph.nodes);
+    let mut lookups = Lookups::take(&graph, &mut nodes, gradients, parts.total);
     let outputs = std::mem::take(&mut graph.outputs);
     let ranks = parts.parallel.ranks;
     let exchanges = &Exchanges::new(parts.counts.clone());
-    let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], &parts);
+    let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], &lookups, &parts);
     let mut copies = Copies { rows: BTreeMap::new(), graph, parts: parts.clone() };
     copies.widen_inputs();
     let shares = copies.label_shares(&nodes, exchanges);
@@ -100,12 +102,14 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
         }
         let at = |id: &ValueId| now.get(id).copied().unwrap_or(*id);
         for (parameter, gradient) in gradients.iter().filter(|_| ranks == 1) {
+            let Some(gradient) = lookups.rest(*parameter, *gradient) else { continue };
             let sum = match sums.get(parameter) {
-                Some(earlier) => copies.emit(Op::Binary(Binary::Add), &[*earlier, at(gradient)], &nodes),
-                None => at(gradient),
+                Some(earlier) => copies.emit(Op::Binary(Binary::Add), &[*earlier, at(&gradient)], &nodes),
+                None => at(&gradient),
             };
             sums.insert(*parameter, sum);
         }
+        lookups.computed(at);
         outputs.iter().zip(&mut results).for_each(|((_, id), list)| list.push(at(id)));
         read.iter().zip(&mut read_parts).for_each(|((_, id), list)| list.push(at(id)));
     }
@@ -117,8 +121,13 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
             exchanged.computed(n, round, (&mut copies.graph, exchanges), &empty);
         }
     }
-    let (summed, shared) = exchanged.finish(&mut copies.graph, exchanges, gradients);
-    sums.extend(summed);
+    // The rows are on their way while the last sums are received.
+    let rows = lookups.send(&mut copies.graph, exchanges);
+    sums.extend(exchanged.finish((&mut copies.graph, exchanges), gradients, &lookups));
+    lookups.add_to(&mut sums, rows, (&mut copies.graph, exchanges), |graph, parameter| {
+        exchanged.share(graph, parameter)
+    });
+    let shared = exchanged.shared(&sums);
     let scalar = |graph: &Graph, id: ValueId| graph.value(id).shape.rank() == 0;
     // Of the values that are read, those that are summed.
     let summed = |graph: &Graph, id: ValueId| {

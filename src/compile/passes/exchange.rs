@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::fuse_updates::is_small;
+use super::lookup_grads::Lookups;
 use crate::compile::shares::dealt;
 use crate::compile::{Parallel, Shard};
 use crate::dtype::DType;
@@ -59,14 +60,21 @@ impl Exchanges {
 
     /// Each list has the values of this rank's parts; afterwards, those of all parts in their order.
     pub(super) fn gather_parts(&self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
+        if let Some(sent) = self.send_parts(graph, &lists) {
+            self.receive_parts(graph, &sent, lists);
+        }
+    }
+
+    /// Sends values of this rank's parts, a list of each.
+    pub(super) fn send_parts(&self, graph: &mut Graph, lists: &[&mut Vec<ValueId>]) -> Option<SentParts> {
         if self.ranks() == 1 || lists.is_empty() {
-            return;
+            return None;
         }
         let rounds = self.rounds();
         // For each list, one of its values and where those of each round are sent from.
         let mut share = 0;
         let mut places = Vec::with_capacity(lists.len());
-        for list in &lists {
+        for list in lists {
             let words = words(graph, list[0]);
             let starts: Vec<u64> = (0..u64::from(rounds)).map(|round| share + round * words).collect();
             share += u64::from(rounds) * words;
@@ -78,12 +86,18 @@ impl Exchanges {
             .flat_map(|(list, (_, starts))| list.iter().copied().zip(starts.iter().copied()));
         let sent: Vec<(ValueId, u64)> = sent.collect();
         let exchange = self.send(graph, ExchangeKind::Gather, share, &sent);
+        Some(SentParts { exchange, share, places })
+    }
+
+    /// Replaces the values of this rank's parts by those of all parts in their order.
+    pub(super) fn receive_parts(&self, graph: &mut Graph, sent: &SentParts, lists: Vec<&mut Vec<ValueId>>) {
+        let SentParts { exchange, share, places } = sent;
         // For each rank, its values of one list after another.
         let mut all: Vec<Vec<ValueId>> = vec![Vec::new(); self.ranks() as usize];
         for (rank, received) in (0u32..).zip(&mut all) {
-            for (like, starts) in &places {
+            for (like, starts) in places {
                 for start in &starts[..self.counts[rank as usize] as usize] {
-                    let from = (exchange, u64::from(rank) * share + start);
+                    let from = (*exchange, u64::from(rank) * share + start);
                     let like = graph.value(*like).clone();
                     received.push(receive(graph, from, like));
                 }
@@ -97,6 +111,15 @@ impl Exchanges {
             *list = dealt(&self.counts).map(part).collect();
         }
     }
+}
+
+/// Values of this rank's parts that are on their way to the other ranks.
+pub(super) struct SentParts {
+    exchange: u32,
+    /// Words of each rank.
+    share: u64,
+    /// For each list, one of its values and where those of each round are sent from.
+    places: Vec<(ValueId, Vec<u64>)>,
 }
 
 pub(super) fn add_exchange(graph: &mut Graph, kind: ExchangeKind, ranks: u32, share: u64) -> u32 {
@@ -209,6 +232,10 @@ struct Kind {
     shared: bool,
     /// Whether each rank needs whole gradients.
     whole: bool,
+    /// Whether gradients of rows are added to the sums.
+    lookups: bool,
+    /// Whether there is a gradient to sum up, besides that of rows.
+    summed: bool,
     /// How shared parameters are stored.
     dtype: DType,
 }
@@ -228,8 +255,8 @@ struct Bucket {
     gradients: Vec<(ValueId, ValueId, u64)>,
     /// Words of each rank's share.
     share: u64,
-    /// Position of the node after which all are there.
-    after: usize,
+    /// Position of the node after which all are there, if they are summed.
+    after: Option<usize>,
     /// This rank's share of the sum so far.
     sum: Option<ValueId>,
     /// Number of rounds in the sum.
@@ -237,7 +264,13 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn of(graph: &Graph, kind: Kind, gradients: &[(ValueId, ValueId)], after: usize, ranks: u32) -> Self {
+    fn of(
+        graph: &Graph,
+        kind: Kind,
+        gradients: &[(ValueId, ValueId)],
+        after: Option<usize>,
+        ranks: u32,
+    ) -> Self {
         let [block, of_a_share] = if kind.shared { [Share::BLOCK; 2] } else { [1, SHARE_WORDS] };
         let (mut placed, mut all) = (Vec::new(), 0u64);
         for &(parameter, gradient) in gradients {
@@ -315,10 +348,16 @@ impl SharedBucket {
             let value = graph.value(**id);
             value.class == Class::Parameter && left.remove(&*value.name)
         });
-        let kind = |id| Kind { shared: true, whole: false, dtype: graph.value(id).dtype };
+        let kind = |id| Kind {
+            shared: true,
+            whole: false,
+            lookups: false,
+            summed: false,
+            dtype: graph.value(id).dtype,
+        };
         let groups = grouped(graph, read.map(|&id| (kind(id), (id, id))), parallel.bucket.0);
         let bucket = |(kind, list): (Kind, Pairs)| {
-            Some(Bucket::of(graph, kind, &list, 0, parallel.ranks).shared(list.first()?.0, false))
+            Some(Bucket::of(graph, kind, &list, None, parallel.ranks).shared(list.first()?.0, false))
         };
         groups.into_iter().filter_map(bucket).collect()
     }
@@ -373,6 +412,7 @@ impl Sums {
         graph: &Graph,
         nodes: &[Node],
         [gradients, read]: [&[(ValueId, ValueId)]; 2],
+        lookups: &Lookups,
         parts: &Parts,
     ) -> Self {
         let mut made = vec![0; graph.values.len()];
@@ -380,7 +420,9 @@ impl Sums {
             node.outputs.iter().for_each(|id| made[id.index()] = n);
         }
         let ranks = parts.parallel.ranks;
-        let mut gradients: Vec<_> = gradients.iter().copied().filter(|_| ranks > 1).collect();
+        let rest =
+            |&(id, gradient): &(ValueId, ValueId)| (id, lookups.rest(id, gradient).unwrap_or(gradient));
+        let mut gradients: Vec<_> = gradients.iter().filter(|_| ranks > 1).map(rest).collect();
         gradients.sort_by_key(|(_, id)| (made[id.index()], *id));
         let params: BTreeMap<&str, &Param> =
             graph.parameters.iter().map(|param| (param.name(), param)).collect();
@@ -394,12 +436,19 @@ impl Sums {
             let shared = shared && !twice;
             let whole = !shared || parts.whole_gradients || read.iter().any(|(id, _)| *id == parameter);
             let stored = param.filter(|_| shared).map(|param| param.stored_as(parts.weights));
-            Kind { shared, whole, dtype: stored.unwrap_or(DType::F32) }
+            let summed = lookups.rest(parameter, gradient).is_some();
+            Kind {
+                shared,
+                whole,
+                lookups: lookups.of(parameter),
+                summed,
+                dtype: stored.unwrap_or(DType::F32),
+            }
         };
         let first = |i: &usize| *i == 0 || gradients[i - 1].1 != gradients[*i].1;
         let pairs = (0..gradients.len()).filter(first).map(|i| (kind(i, gradients[i]), gradients[i]));
         let bucket = |(kind, list): (Kind, Pairs)| {
-            let after = list.last().map_or(0, |(_, gradient)| made[gradient.index()]);
+            let after = list.last().map(|(_, gradient)| made[gradient.index()]).filter(|_| kind.summed);
             Bucket::of(graph, kind, &list, after, ranks)
         };
         let buckets = grouped(graph, pairs, parts.parallel.bucket.0).into_iter().map(bucket).collect();
@@ -416,7 +465,7 @@ impl Sums {
     ) {
         for i in 0..self.buckets.len() {
             let bucket = &self.buckets[i];
-            if bucket.after == n {
+            if bucket.after == Some(n) {
                 let places = match part {
                     Part::Of(at) => bucket.places(at),
                     Part::None(empty) => vec![(*empty, 0)],
@@ -429,23 +478,37 @@ impl Sums {
         }
     }
 
-    /// Receives what is left; returns the sum of the gradient of each parameter, or of this rank's share of it, and the
-    /// parameters whose updates are shared.
+    /// Receives what is left; returns the sum of the gradient of each parameter without that of rows, or of this rank's share of it.
     pub(super) fn finish(
-        mut self,
-        graph: &mut Graph,
-        exchanges: &Exchanges,
+        &mut self,
+        (graph, exchanges): (&mut Graph, &Exchanges),
         gradients: &[(ValueId, ValueId)],
-    ) -> (BTreeMap<ValueId, ValueId>, Vec<SharedBucket>) {
+        lookups: &Lookups,
+    ) -> BTreeMap<ValueId, ValueId> {
         self.settle(graph, exchanges, 0);
+        let sum = |&(parameter, gradient): &(ValueId, ValueId)| {
+            Some((parameter, *self.sums.get(&lookups.rest(parameter, gradient)?)?))
+        };
+        gradients.iter().filter_map(sum).collect()
+    }
+
+    /// This rank's share of the gradient of a parameter, if it has no more of it.
+    pub(super) fn share(&self, graph: &Graph, parameter: ValueId) -> Option<Share> {
+        let kept = self.buckets.iter().filter(|bucket| bucket.kind.shared && !bucket.kind.whole);
+        let all = kept.flat_map(|bucket| bucket.gradients.iter().map(|gradient| (bucket.share, gradient)));
+        let mut of_it = all.filter(|(_, (id, ..))| *id == parameter);
+        let (share, (_, gradient, before)) = of_it.next()?;
+        Some(share_of(self.rank, share, *before, graph.value(*gradient).shape.numel()))
+    }
+
+    /// The parameters whose updates are shared. `sums` has the gradient of each, or this rank's share of it.
+    pub(super) fn shared(&self, sums: &BTreeMap<ValueId, ValueId>) -> Vec<SharedBucket> {
         let shared = self.buckets.iter().filter(|bucket| bucket.kind.shared).filter_map(|bucket| {
-            let last = bucket.gradients.last().map(|(_, gradient, _)| self.sums[gradient]);
-            let ready = if bucket.kind.whole { last } else { bucket.sum };
+            let last = bucket.gradients.last().map(|(parameter, ..)| sums[parameter]);
+            let ready = if bucket.kind.whole || bucket.kind.lookups { last } else { bucket.sum };
             Some(bucket.shared(ready?, true))
         });
-        let shared = shared.collect();
-        let sum = |(parameter, gradient): &(ValueId, ValueId)| Some((*parameter, *self.sums.get(gradient)?));
-        (gradients.iter().filter_map(sum).collect(), shared)
+        shared.collect()
     }
 
     /// Receives until at most `most` exchanges of each kind are left, in the order of their sends.

@@ -15,6 +15,7 @@ mod fuse_running_stats;
 mod fuse_updates;
 mod gather_parameters;
 mod join_slice_grads;
+mod lookup_grads;
 mod offload_optimizer_state;
 mod recompute_cheap;
 mod rematerialize;

@@ -379,6 +379,8 @@ pub enum Op {
     EmbeddingGrad {
         /// `v`
         rows: usize,
+        /// Computes these elements of `dtable` alone: `earlier [len]? → [len]`. They begin and end at multiples of 4, or with it.
+        share: Option<Share>,
     },
     /// `x [.., d], γ [d], β [d]? → γ x̂ + β [.., d], statistics [rows, 2 or 1]`, where x̂ is the normalised
     /// row; RMS norm has no β. [`RowNorm::statistics`] describes the statistics.

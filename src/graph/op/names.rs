@@ -146,7 +146,10 @@ impl Op {
             Self::AvgPool2d(over) => averaged(over),
             Self::AvgPool2dGrad { over, size } => [averaged(over), size.to_vec()].concat(),
             Self::Resample { size, .. } | Self::ResampleGrad { size, .. } => size.to_vec(),
-            Self::EmbeddingGrad { rows } => vec![*rows],
+            Self::EmbeddingGrad { rows, share } => {
+                let share = share.iter().flat_map(|share| [share.start, share.len]);
+                share.map(|number| number as usize).chain([*rows]).collect()
+            }
             Self::Rotary { heads, .. } => vec![*heads],
             Self::Custom(own) => own.result.0.dims().to_vec(),
             Self::Attention(attend) | Self::AttentionGrad(attend) | Self::CachedAttention(attend) => {

@@ -5,6 +5,7 @@ pub(super) mod rotary;
 
 use super::grid::per_thread;
 use super::{Kernel, Launch, Lowered, Operand, Site, movement};
+use crate::graph::Share;
 use crate::limits::AdapterClass;
 
 static EMBEDDING: Kernel = Kernel::new("embedding", "embedding/embedding", &[], &[1, 2, 3], 64, &[&[]]);
@@ -44,7 +45,7 @@ pub(super) fn embedding(site: &Site) -> Launch<Operand> {
 /// Maximum ids of one launch: all of them may be equal, and one thread sums equal ids.
 const MAX_RUN: u64 = 32_768;
 
-pub(super) fn grad(site: &Site, rows: usize) -> Lowered {
+pub(super) fn grad(site: &Site, rows: usize, share: Option<Share>) -> Lowered {
     let ids = site.inputs[0].0.numel();
     let start = match (site.inputs.len(), site.in_place) {
         (3, Some(_)) => None,
@@ -53,11 +54,15 @@ pub(super) fn grad(site: &Site, rows: usize) -> Lowered {
     };
     let mut lowered = Lowered { launches: start.into_iter().collect(), workspace: Vec::new() };
     let sorted = sort(site, rows, &mut lowered);
-    let (kernel, columns) = by_width(&SUMS, site.output().last() as u64);
+    let (kernel, columns) = by_width(&SUMS, site.inputs[1].0.last() as u64);
     let kernel = added_to_result(kernel);
+    // A share begins and ends at a multiple of 4 elements, or with the table.
+    let unit = site.inputs[1].0.last() as u64 / columns;
+    let [first, len] =
+        share.map_or([0, site.output().numel()], |share| [share.start, share.len]).map(|n| n / unit);
     for start in (0..ids).step_by(MAX_RUN as usize) {
         let end = (start + MAX_RUN).min(ids);
-        let params = [columns, start, end].map(|n| n as u32);
+        let params = [columns, start, end, first, len].map(|n| n as u32);
         let memory = vec![sorted, Operand::Input(1), Operand::Output(0)];
         lowered.launches.push(per_thread(site, &kernel, (end - start) * columns, memory, &params));
     }
