@@ -152,6 +152,15 @@ impl TrainStep {
                 }
             };
             plan.work = work(&search.bare, &plan)?;
+            let over = options.budget.is_some_and(|Bytes(most)| plan.footprint().total() > most);
+            if over && options.offload.activations != Activations::Keep {
+                // Where there are more choices, a search tries fewer of each.
+                let offload = Offload { activations: Activations::Keep, ..options.offload };
+                let kept = self.plan_over_budget(&PlanOptions { offload, ..*options }, limits)?;
+                if kept.footprint().total() < plan.footprint().total() {
+                    return Ok(kept);
+                }
+            }
             return Ok(plan);
         }
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
@@ -176,9 +185,9 @@ impl TrainStep {
         Ok(plan)
     }
 
-    /// Returns a lower bound on the modelled seconds of recomputation of every choice of results to keep within the budget of
-    /// [`Recompute::Auto`], in the plan's order of operations: how far [`Work::again_s`](super::Work) of its plan can be from the
-    /// best. `None` if no choice fits.
+    /// Returns a lower bound on the modelled seconds of recomputation, and of copies of activations if they may be offloaded, of every
+    /// choice of results to keep within the budget of [`Recompute::Auto`], in the plan's order of operations: how far
+    /// [`Work::again_s`](super::Work) of its plan can be from the best. `None` if no choice fits.
     ///
     /// # Errors
     /// As [`TrainStep::plan`], except for the budget.
@@ -203,11 +212,6 @@ impl TrainStep {
 
     /// The budget of [`Recompute::Auto`], and the search for its plans.
     fn search(&self, options: &PlanOptions, limits: &Limits) -> Result<(u64, Arc<Search>)> {
-        if options.offload.activations != Activations::Keep {
-            let message = "`Recompute::Auto` does not weigh activations in the host's memory: offload them with another \
-                           rule, or none";
-            return Err(Error::setting("recompute", message));
-        }
         let Some(Bytes(budget)) = options.budget else {
             let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
             return Err(Error::setting("recompute", message));
@@ -220,7 +224,8 @@ impl TrainStep {
         }
         let (graph, gathers) = self.before_gathers(passes::COUNT, &options, limits)?;
         let bare = gathers.added_to(graph.clone());
-        let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
+        let mut planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
+        planner.may_send_away(options.offload.activations, &options.card)?;
         let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
         let mut kept = kept();
         if kept.len() == KEPT_SEARCHES {

@@ -347,7 +347,7 @@ fn longest_sequence_fits_and_64_more_tokens_do_not() {
     assert!(refused(within, "mlp").contains("takes no sequences"));
 }
 
-/// Recomputation that is chosen for a budget replaces offloaded activations, which it does not weigh.
+/// Recomputation that is chosen for a budget weighs offloaded activations.
 #[test]
 fn budgets_are_answered_where_activations_are_offloaded() {
     let limits = Limits::named("nvidia").expect("a preset");
@@ -367,6 +367,28 @@ fn budgets_are_answered_where_activations_are_offloaded() {
         !fitting.fits && fitting.levers.iter().any(|lever| lever.name == "recompute auto"),
         "{fitting:#?}"
     );
+}
+
+/// Where recomputation alone does not fit, `fit` offloads activations as well, before it changes results.
+#[test]
+fn activations_are_offloaded_where_recomputation_is_not_enough() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options = PlanOptions { optimizer: optimizer("sgd"), ..PlanOptions::default() };
+    let of = |samples| Model::named("gpt-nano", 0).and_then(|model| model.train_step(samples));
+    let step = of(64).expect("traced");
+    let auto = |offload: Offload, budget: u64| {
+        let budget = Some(Bytes(budget));
+        let plan = step.plan_over_budget(
+            &PlanOptions { recompute: Recompute::Auto, budget, offload, ..options },
+            &limits,
+        );
+        plan.expect("planned").footprint().total()
+    };
+    let [kept, away] = [Offload::OFF, Offload::ACTIVATIONS].map(|offload| auto(offload, 1));
+    assert!(away < kept, "{} and {}", Bytes(away), Bytes(kept));
+    let fitted = compile::fit(of, 64, &options, Bytes(kept - 1), &limits).expect("it fits");
+    assert!(fitted.plan.footprint().total() < kept && fitted.exact, "{:?}", fitted.changes);
+    assert_eq!(fitted.changes, ["offload activations", "recompute auto"]);
 }
 
 /// A search that looks far ahead tries sizes that no tensor can have.

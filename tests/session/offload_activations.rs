@@ -9,7 +9,7 @@ use wgrad::device::Device;
 use wgrad::dtype::Precision;
 use wgrad::exec::{Debug, Eager, ProgramId, Session};
 use wgrad::graph::{Op, Params, Tensor, Window};
-use wgrad::limits::Limits;
+use wgrad::limits::{Card, Limits};
 use wgrad::memory::PoolOptions;
 use wgrad::models::{Model, ModelOptions};
 use wgrad::nn::{BatchNorm2d, Conv2d, Linear};
@@ -185,19 +185,34 @@ fn offloaded_activations_have_two_lifetimes_and_are_counted() {
 }
 
 #[test]
-fn unknown_layers_and_auto_recomputation_are_errors() {
+fn unknown_layers_are_errors() {
     let limits = Limits::default();
     let activations = Activations::Layers(&["block1", "block7"]);
     let away = options(Offload { activations, ..Offload::OFF });
     let error = step(BATCH).plan(&away, &limits).expect_err("there is no block7").to_string();
     assert!(error.contains("`block7`") && error.contains("block0"), "{error}");
-    let both = PlanOptions {
-        recompute: Recompute::Auto,
-        budget: Some(Bytes::gib(1)),
-        ..options(Offload::ACTIVATIONS)
-    };
-    let error = step(BATCH).plan(&both, &limits).expect_err("not together").to_string();
-    assert!(error.contains("`Recompute::Auto` does not weigh"), "{error}");
+}
+
+/// `Recompute::Auto` offloads what takes less time to copy than to recompute, or cannot be recomputed within the budget.
+#[test]
+fn recomputation_within_a_budget_offloads_as_well() {
+    // A host that copies nearly as fast as the card, and one that no copy is worth.
+    let cards = [1e12, 1e6].map(|host_bytes_per_s| Card { host_bytes_per_s, ..Card::default() });
+    on_each(devices(), |device| {
+        let [whole, away] =
+            [Offload::OFF, Offload::ACTIVATIONS].map(|offload| plan(device, &options(offload)));
+        let wanted = run(device, &whole);
+        let moved = [(cards[0], &away), (cards[1], &whole)].map(|(card, fits)| {
+            let budget = Some(Bytes(fits.footprint().total()));
+            let offload = options(Offload::ACTIVATIONS);
+            let plan = plan(device, &PlanOptions { recompute: Recompute::Auto, budget, card, ..offload });
+            for ((name, wanted), (_, found)) in wanted.iter().zip(&run(device, &plan)) {
+                assert_same_bits(name, wanted, found);
+            }
+            plan.work.moved
+        });
+        assert!(moved[0] > 0 && moved[1] == 0, "{moved:?}");
+    });
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl From<Fitted> for Planned {
 impl TrainStep {
     /// The cheapest plan for this step within `budget`. If the step does not fit as requested, this uses the
     /// least recomputation that fits, optimizer state in host memory, or both, whichever takes the least
-    /// time. Results are bitwise identical in every case. [`fit`] has more options.
+    /// time; where that is not enough, activations in host memory as well. Results are bitwise identical in every case. [`fit`] has more options.
     ///
     /// # Errors
     /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches;
@@ -153,6 +153,19 @@ impl TrainStep {
                 }
             }
         }
+        if found.is_empty() && options.offload.activations == Activations::Keep {
+            let away = |optimizer: bool| {
+                let offload = Offload { optimizer, activations: Activations::All };
+                self.recomputed(&PlanOptions { offload, ..open }, budget, limits)
+            };
+            let (asked, changes) =
+                (options.offload.optimizer, ["offload optimizer", "offload activations", "recompute auto"]);
+            if let Some((plan, options)) = away(asked)? {
+                found.push(fitted(plan, options, &changes[1..]));
+            } else if let Some((plan, options)) = if asked { None } else { away(true)? } {
+                found.push(fitted(plan, options, &changes));
+            }
+        }
         found.sort_by(|a, b| a.time_fraction.total_cmp(&b.time_fraction));
         Ok(found.into_iter().next())
     }
@@ -236,10 +249,9 @@ fn as_it_is(options: &PlanOptions) -> PlanOptions {
     PlanOptions { budget: None, recompute, ..*options }
 }
 
-/// The options with recomputation chosen for a budget, in place of activations in host memory, which that does not weigh.
+/// The options with recomputation chosen for a budget.
 fn recomputing(options: &PlanOptions, budget: Bytes) -> PlanOptions {
-    let offload = Offload { activations: Activations::Keep, ..options.offload };
-    PlanOptions { recompute: Recompute::Auto, budget: Some(budget), offload, ..*options }
+    PlanOptions { recompute: Recompute::Auto, budget: Some(budget), ..*options }
 }
 
 /// Powers of two, from 2 to 64, that divide a batch.

@@ -1,13 +1,13 @@
 //! A lower bound on the time of recomputation: how far a choice can be from the best one.
 //!
 //! Take a moment in the step, just before an operation of the backward pass. Each tensor that this operation or a later one reads
-//! is then in memory, or it is recomputed after that moment; the same holds for the operands of what is recomputed. The tensors in
+//! is then in memory, or it is recomputed or copied back from host memory after that moment; the same holds for the operands of what is recomputed. The tensors in
 //! memory must fit beside the operation's results. Every script meets these conditions, so the fastest solution of them takes
 //! at most the time of the fastest script. If each byte in memory has a price `λ` and the limit is dropped (Lagrangian
 //! relaxation), the solution of least cost is a minimum cut, and each price gives a lower bound:
 //!
 //! ```text
-//! bound(λ) = min Σ seconds of works computed again + λ (Σ bytes kept - room)
+//! bound(λ) = min Σ seconds of works computed again and of copies + λ (Σ bytes kept - room)
 //! ```
 //!
 //! It is concave in `λ`; the best price is found where the lines of two cuts meet (Held & Karp 1970; the cut is that of Picard 1976).
@@ -71,8 +71,8 @@ struct Line {
 struct Moment {
     /// Nodes: the source, the sink, then slots, then works.
     network: Network,
-    /// Edges whose capacity is the price of a slot's bytes.
-    priced: Vec<(usize, f64)>,
+    /// Edges whose capacity is the price of a slot's bytes, or the seconds to copy it to host memory and back, if those are fewer.
+    priced: Vec<(usize, f64, Option<f64>)>,
     /// Edges whose capacity is the seconds of a work.
     timed: Vec<(usize, f64)>,
     /// Bytes of the operation's own results, which need room beside what is kept.
@@ -117,10 +117,10 @@ impl Moment {
                     again[n] = true;
                     let edge = network.add(2 + slot, 2 + slots + n, f64::INFINITY);
                     if !kind.passing {
-                        priced.push((edge, kind.bytes as f64));
+                        priced.push((edge, kind.bytes as f64, kind.away_s));
                     }
                 }
-                None => priced.push((network.add(2 + slot, SINK, 0.0), kind.bytes as f64)),
+                None => priced.push((network.add(2 + slot, SINK, 0.0), kind.bytes as f64, None)),
             }
         }
         for n in (0..model.works.len()).filter(|&n| again[n]) {
@@ -139,21 +139,31 @@ impl Moment {
     /// The value of the minimum cut at a price per byte, and its line.
     fn cut(&mut self, price: f64) -> (f64, Line) {
         self.timed.iter().for_each(|&(edge, seconds)| self.network.set(edge, seconds));
-        self.priced.iter().for_each(|&(edge, bytes)| self.network.set(edge, price * bytes));
+        let copied = |bytes: f64, seconds: Option<f64>| seconds.filter(|seconds| *seconds < price * bytes);
+        for &(edge, bytes, seconds) in &self.priced {
+            self.network.set(edge, copied(bytes, seconds).unwrap_or(price * bytes));
+        }
         let value = self.network.flow();
         let side = self.network.side();
-        let cut = |edges: &[(usize, f64)]| -> f64 {
-            edges.iter().filter(|(edge, _)| self.network.crosses(*edge, &side)).map(|(_, size)| size).sum()
-        };
-        (value, Line { seconds: cut(&self.timed), bytes: cut(&self.priced) })
+        let crosses = |edge: usize| self.network.crosses(edge, &side);
+        let timed = self.timed.iter().filter(|(edge, _)| crosses(*edge)).map(|(_, seconds)| seconds);
+        let mut line = Line { seconds: timed.sum(), bytes: 0.0 };
+        for &(_, bytes, seconds) in self.priced.iter().filter(|(edge, ..)| crosses(*edge)) {
+            match copied(bytes, seconds) {
+                Some(seconds) => line.seconds += seconds,
+                None => line.bytes += bytes,
+            }
+        }
+        (value, line)
     }
 
     /// The largest bound of any price; `None` if not even what cannot be dropped fits.
     fn least(mut self, target: u64) -> Option<f64> {
         let room = target as f64 - self.own;
-        // Bytes cost nothing, and a byte costs more than all recomputation.
+        // Bytes cost nothing, and a byte costs more than all recomputation and all copies.
         let all: f64 = self.timed.iter().map(|(_, seconds)| seconds).sum();
-        let (mut low, mut high) = (self.cut(0.0).1, self.cut(1.0 + 2.0 * all).1);
+        let copies: f64 = self.priced.iter().filter_map(|(.., seconds)| *seconds).sum();
+        let (mut low, mut high) = (self.cut(0.0).1, self.cut(1.0 + 2.0 * (all + copies)).1);
         if high.bytes > room {
             return None;
         }

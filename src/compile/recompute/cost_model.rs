@@ -27,6 +27,8 @@ pub(in crate::compile) struct Slot {
     pub between: bool,
     /// The operation that computes it.
     pub producer: Option<u32>,
+    /// Modelled seconds to copy it to host memory and back, if a search may choose that.
+    pub away_s: Option<f64>,
 }
 
 /// An operation. Ranges index [`CostModel::list`].

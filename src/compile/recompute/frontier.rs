@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::cost_model::CostModel;
+use super::cost_model::{CostModel, Slot};
 use super::script::Retention;
 use super::search::Search;
 use super::select::{Layers, Length, alike, every};
@@ -18,14 +18,14 @@ pub(in crate::compile) struct Point {
     pub retention: Vec<Retention>,
     /// Maximum bytes alive at once within the step.
     pub peak: u64,
-    /// Modelled recomputation time, in seconds.
+    /// Modelled time of recomputation and of copies of offloaded results, in seconds.
     pub again_s: f64,
 }
 
 /// The lowest target peak, as a fraction of the peak without recomputation.
 const LOWEST: f64 = 0.15;
-/// The same of networks with [`MANY`] results: they are deep, so less is alive at once.
-const LOWEST_OF_MANY: f64 = 0.05;
+/// The same of networks with [`MANY`] results, which are deep, so that less is alive at once, and where results may be in host memory.
+const LOWEST_WITH_RULES: f64 = 0.05;
 /// Maximum number of script operations that are measured in total: a bound on time, the same on every
 /// machine.
 const MOST_WORK: u64 = 80_000_000;
@@ -55,7 +55,8 @@ pub(super) struct Frontier {
     layers: Option<Layers>,
     /// Results that are alike, if there are so many that each alone takes too long to try.
     groups: Vec<Vec<usize>>,
-    /// For such networks, what segments of the [`LENGTHS`] keep: a search measures too few scripts to find these solutions itself.
+    /// For such networks, what segments of the [`LENGTHS`] keep, and all that may be in host memory there: a search measures too few
+    /// scripts to find these solutions itself.
     rules: Vec<Vec<Retention>>,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,
@@ -76,8 +77,11 @@ impl Frontier {
             groups.clear();
         }
         let lengths: &[Length] = if groups.is_empty() { &[] } else { &LENGTHS };
-        let rules = lengths.iter().map(|&length| every(model, graph, length)).collect();
-        let lowest = if groups.is_empty() { LOWEST } else { LOWEST_OF_MANY };
+        let mut rules: Vec<_> = lengths.iter().map(|&length| every(model, graph, length)).collect();
+        let kept = start.points.iter().map(|point| &point.retention).chain(&rules);
+        let away = kept.filter_map(|rule| all_away(model, rule)).collect::<Vec<_>>();
+        rules.extend(away);
+        let lowest = if rules.is_empty() { LOWEST } else { LOWEST_WITH_RULES };
         let share = libm::pow(lowest, 1.0 / rungs as f64);
         let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
@@ -114,6 +118,16 @@ impl Frontier {
         let found = rungs.iter().filter_map(|(_, points)| points.get()).flatten();
         pareto(self.start.iter().chain(found))
     }
+}
+
+/// The same choice with all kept results in host memory that may be there; `None` if there are none.
+fn all_away(model: &CostModel, rule: &[Retention]) -> Option<Vec<Retention>> {
+    let away = |(slot, kept): (&Slot, &Retention)| match slot.away_s {
+        Some(_) if *kept == Retention::Save => Retention::Offload,
+        _ => *kept,
+    };
+    let all: Vec<Retention> = model.slots.iter().zip(rule).map(away).collect();
+    (all != rule).then_some(all)
 }
 
 /// Drops points that another point beats in both time and peak.

@@ -15,7 +15,7 @@ pub(in crate::compile) struct Measure {
     pub excess: u64,
     /// Number of steps above the target.
     pub over: u64,
-    /// Modelled recomputation time, in seconds.
+    /// Modelled time of recomputation and of copies of offloaded results, in seconds.
     pub again_s: f64,
 }
 
@@ -39,6 +39,12 @@ struct First {
     ends: Range<usize>,
     /// Range of [`Meter::over`].
     over: Range<usize>,
+}
+
+/// The slot that a step copies back from host memory, if that is what it does.
+fn brought(model: &CostModel, step: &ScheduleEntry) -> Option<u32> {
+    let writes = model.writes(&model.works[step.node as usize]);
+    (step.again && step.away != 0).then(|| writes[step.away.trailing_zeros() as usize])
 }
 
 /// Measures scripts. Its buffers are reused between scripts.
@@ -157,6 +163,13 @@ impl<'a> Meter<'a> {
             if measure.excess > most {
                 return None;
             }
+            if let Some(slot) = brought(model, step) {
+                measure.add(live + bytes(slot), target);
+                measure.again_s += model.slots[slot as usize].away_s.unwrap_or(0.0);
+                live += bytes(slot);
+                live -= unread + std::mem::take(&mut unread_inputs);
+                continue;
+            }
             let work = &model.works[step.node as usize];
             let reads = model.reads(work);
             let last = &self.last[end - reads.len()..end];
@@ -186,6 +199,11 @@ impl<'a> Meter<'a> {
         unread.resize(rest.len(), 0);
         read_later.clone_from(stays);
         for (step, unread) in rest.iter().zip(unread).rev() {
+            if let Some(slot) = brought(model, step) {
+                let later = std::mem::replace(&mut read_later[slot as usize], false);
+                *unread += if later { 0 } else { bytes[slot as usize] };
+                continue;
+            }
             let work = &model.works[step.node as usize];
             for (at, &slot) in model.writes(work).iter().enumerate() {
                 let later = &mut read_later[slot as usize];

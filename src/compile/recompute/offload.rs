@@ -6,6 +6,7 @@ use super::RecomputePlanner;
 use super::script::Retention;
 use crate::compile::{Activations, Offload};
 use crate::error::{Error, Result};
+use crate::limits::Card;
 
 impl RecomputePlanner {
     /// Offloads the results that `which` selects among those that `retention` keeps, in the order in which
@@ -18,6 +19,23 @@ impl RecomputePlanner {
         retention: &mut [Retention],
         which: Activations,
     ) -> Result<()> {
+        self.selected(retention, which)?.into_iter().for_each(|slot| retention[slot] = Retention::Offload);
+        Ok(())
+    }
+
+    /// Lets a search offload the results that `which` selects, where that takes the least time.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] for a layer that keeps no results.
+    pub(in crate::compile) fn may_send_away(&mut self, which: Activations, card: &Card) -> Result<()> {
+        for slot in self.selected(&vec![Retention::Save; self.model.slots.len()], which)? {
+            let slot = &mut self.model.slots[slot];
+            slot.away_s = Some(2.0 * slot.bytes as f64 / card.host_bytes_per_s);
+        }
+        Ok(())
+    }
+
+    fn selected(&self, retention: &[Retention], which: Activations) -> Result<Vec<usize>> {
         let read_back = self.model.read_back();
         let kept = |slot: &usize| {
             let large = self.model.slots[*slot].bytes >= Offload::SMALLEST;
@@ -26,7 +44,7 @@ impl RecomputePlanner {
         // In execution order.
         let made = self.model.order.iter().flat_map(|&n| self.model.writes(&self.model.works[n as usize]));
         let kept: Vec<usize> = made.map(|&slot| slot as usize).filter(kept).collect();
-        let chosen: Vec<usize> = match which {
+        Ok(match which {
             Activations::Keep => Vec::new(),
             Activations::All => kept,
             Activations::Most(most) => {
@@ -58,9 +76,7 @@ impl RecomputePlanner {
                 }
                 chosen
             }
-        };
-        chosen.into_iter().for_each(|slot| retention[slot] = Retention::Offload);
-        Ok(())
+        })
     }
 
     fn layer(&self, slot: usize) -> &str {

@@ -8,7 +8,8 @@ use super::chain::Chain;
 use super::cost_model::CostModel;
 use super::frontier::Point;
 use super::measure::{Measure, Meter};
-use super::script::{Retention, Writer};
+use super::script::Retention::{self, Offload, RecomputeOnce, RecomputePerUse};
+use super::script::Writer;
 use super::select::{Layers, candidates};
 use crate::random;
 
@@ -25,6 +26,8 @@ pub(super) struct Search<'a> {
     meter: Meter<'a>,
     /// Slots that may be dropped, in the order of the forward pass.
     candidates: Vec<usize>,
+    /// How they may be dropped.
+    choices: &'static [Retention],
     /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
     /// kept.
     start: Vec<Retention>,
@@ -69,17 +72,20 @@ impl Ord for Flip<'_> {
 impl<'a> Search<'a> {
     pub(super) fn new(model: &'a CostModel, target: u64, work: u64) -> Self {
         let candidates = candidates(model);
+        let copies = model.slots.iter().any(|slot| slot.away_s.is_some());
         let read_back = model.read_back();
         let mut start = vec![Retention::Save; model.slots.len()];
-        candidates
-            .iter()
-            .filter(|&&slot| !read_back[slot])
-            .for_each(|&slot| start[slot] = Retention::RecomputeOnce);
+        candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = RecomputeOnce);
         let mut search = Self {
             model,
             writer: Writer::new(model),
             meter: Meter::new(model),
             candidates,
+            choices: if copies {
+                &[RecomputeOnce, RecomputePerUse, Offload]
+            } else {
+                &[RecomputeOnce, RecomputePerUse]
+            },
             retention: start.clone(),
             replaced: Vec::new(),
             start,
@@ -95,7 +101,7 @@ impl<'a> Search<'a> {
     }
 
     /// Greedy search, cleanup, then improvement while there is work left. With `groups`, of large networks, the greedy search
-    /// drops whole groups first, and has half of the work; `rules` are solutions from which it also starts.
+    /// drops whole groups first; `rules` are solutions from which it also starts, with half of the work.
     pub(super) fn run(
         mut self,
         layers: Option<&Layers>,
@@ -103,9 +109,11 @@ impl<'a> Search<'a> {
         rules: &[Vec<Retention>],
     ) -> Vec<Point> {
         let all = self.candidates.clone();
-        let later = if groups.is_empty() { 0 } else { self.work / 2 };
+        let later = if rules.is_empty() { 0 } else { self.work / 2 };
         self.work -= later;
-        self.lower(groups.iter().map(Vec::as_slice), &[Retention::RecomputeOnce], true);
+        let choices: Vec<Retention> =
+            self.choices.iter().copied().filter(|how| *how != RecomputePerUse).collect();
+        self.lower(groups.iter().map(Vec::as_slice), &choices, true);
         self.lower_each(&all, true);
         self.tidy(&all);
         self.note();
@@ -202,7 +210,7 @@ impl<'a> Search<'a> {
 
     /// [`Search::lower`] by one of `slots` at a time.
     fn lower_each(&mut self, slots: &[usize], note: bool) {
-        self.lower(slots.chunks(1), &[Retention::RecomputeOnce, Retention::RecomputePerUse], note);
+        self.lower(slots.chunks(1), self.choices, note);
     }
 
     /// Drops the slots of one of `parts` at a time until the peak is within the target, or nothing helps.
@@ -234,9 +242,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the choice saves more bytes than the present one of any of the slots.
+    /// Whether the choice may save more bytes than the present one of any of the slots: a result that was copied back stays in memory, one
+    /// that is recomputed for each reader does not.
     fn drops(&self, slots: &[usize], choice: Retention) -> bool {
-        slots.iter().any(|&slot| choice > self.retention[slot])
+        let more = |kept: Retention| choice > kept || (kept == Offload && choice == RecomputePerUse);
+        slots.iter().any(|&slot| more(self.retention[slot]))
     }
 
     /// An optimistic estimate of a change's worth.
@@ -244,9 +254,10 @@ impl<'a> Search<'a> {
         let (mut bytes, mut seconds) = (0, 0.0);
         for slot in slots.iter().map(|&slot| self.model.slots[slot]) {
             bytes += slot.bytes;
-            seconds += self.model.works[slot.producer? as usize].seconds;
+            let again = self.model.works[slot.producer? as usize].seconds;
+            seconds += if choice == Offload { slot.away_s? } else { again };
         }
-        let times = if choice == Retention::RecomputePerUse { 0.5 } else { 1.0 };
+        let times = if choice == RecomputePerUse { 0.5 } else { 1.0 };
         let worth = times * bytes as f64 * self.now.over as f64 / seconds.max(1e-9);
         self.drops(slots, choice).then_some(Flip { worth, slots, choice })
     }
@@ -283,11 +294,13 @@ impl<'a> Search<'a> {
             slots.iter().copied().filter(|&slot| self.retention[slot] != Retention::Save).collect();
         dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
         for slot in dropped {
-            for choice in [Retention::Save, Retention::RecomputeOnce, Retention::RecomputePerUse] {
-                // A slot recomputed for each reader may be fused with that reader.
-                let worth = choice < self.retention[slot]
-                    || (choice == Retention::RecomputePerUse && self.model.slots[slot].between);
-                if !worth || self.work == 0 {
+            let (kept, known) = (self.retention[slot], &model.slots[slot]);
+            // A slot recomputed for each reader may be fused with that reader.
+            let more = |choice: &Retention| *choice < kept || (*choice == RecomputePerUse && known.between);
+            let choices = [Retention::Save, RecomputeOnce, RecomputePerUse].into_iter().take_while(more);
+            let away = (known.away_s.is_some() && kept != Offload).then_some(Offload);
+            for choice in choices.chain(away) {
+                if self.work == 0 {
                     break;
                 }
                 let Some(measure) = self.with(&[slot], choice, self.now.excess) else { continue };

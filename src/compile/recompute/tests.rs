@@ -1,7 +1,7 @@
 //! Compares the search's model with the programs built from it.
 
 use super::*;
-use crate::compile::{Parallel, PlanOptions, TrainStep};
+use crate::compile::{Activations, Parallel, PlanOptions, TrainStep};
 use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
 use crate::nn::Linear;
@@ -23,11 +23,18 @@ fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
 
 #[test]
 fn measured_peaks_and_times_match_the_programs() {
-    let (mut lower, mut joined, mut again) = (0, 0, 0);
+    let (mut lower, mut joined, mut again, mut copied) = (0, 0, 0, 0);
     for name in ["mlp", "cnn", "lenet", "resnet18", "mobilenet-v2", "unet", "vgg16"] {
-        for limits in ["nvidia", "swiftshader"].map(|name| Limits::named(name).expect("a preset")) {
+        // Without and with copies to host memory.
+        for (limits, which) in [
+            ("nvidia", Activations::Keep),
+            ("swiftshader", Activations::Keep),
+            ("swiftshader", Activations::All),
+        ] {
+            let limits = Limits::named(limits).expect("a preset");
             // On this preset, convolutions are recomputed fused with their norm if neither result is kept.
-            let planner = planner(&small(name), &limits, limits.name == "nvidia");
+            let mut planner = planner(&small(name), &limits, limits.name == "nvidia");
+            planner.may_send_away(which, &Card::default()).expect("valid");
             let mut bare = planner.graph.clone();
             let pairs: usize = planner.model.works.iter().map(|work| work.joins.len()).sum();
             bare.nodes.truncate(bare.nodes.len() - pairs);
@@ -40,7 +47,10 @@ fn measured_peaks_and_times_match_the_programs() {
                 let program = planner.program(&point.retention, &limits).expect("it can be built");
                 let bound = program.lower_bound(&limits).expect("a bound") - program.persistent_bytes();
                 assert_eq!(bound, point.peak, "{name} for {}", limits.name);
-                let taken = work(&bare, &program.graph, &limits).again_s - own_s;
+                let again = work(&bare, &program.graph, &limits);
+                let moved = again.moving(&program, &Card::default()).moved_s;
+                copied += usize::from(moved > 0.0);
+                let taken = again.again_s - own_s + moved;
                 assert!(
                     (taken - point.again_s).abs() < 1e-9 * step_s,
                     "{name} for {}: {taken} and {}",
@@ -55,6 +65,7 @@ fn measured_peaks_and_times_match_the_programs() {
     // In small networks, the gradient of the largest weight bounds the peak from below.
     assert!(lower >= 6, "only {lower} plans could be lowered");
     assert!(again >= 6, "only {again} plans take time to compute again");
+    assert!(copied >= 6, "only {copied} plans copy results to host memory");
     assert!(joined >= 3, "only {joined} convolutions run again with their norm");
 }
 
@@ -237,9 +248,16 @@ fn chunks_of_rows_are_alike_whatever_their_number_of_rows() {
 #[test]
 fn no_choice_takes_less_than_its_lower_bound() {
     let limits = Limits::named("nvidia").expect("a preset");
-    let of = |name: &str| if name == "deep" { deep(6) } else { small(name) };
-    for (name, fuse) in [("deep", false), ("deep", true), ("mlp", false), ("cnn", true), ("lenet", false)] {
-        let planner = planner(&of(name), &limits, fuse);
+    let of = |name: &str| if matches!(name, "deep" | "away") { deep(6) } else { small(name) };
+    // Some copies are faster than recomputation.
+    let card = Card { host_bytes_per_s: 100e9, ..Card::default() };
+    let networks =
+        [("deep", false), ("deep", true), ("mlp", false), ("cnn", true), ("lenet", false), ("away", false)];
+    for (name, fuse) in networks {
+        let mut planner = planner(&of(name), &limits, fuse);
+        if name == "away" {
+            planner.may_send_away(Activations::All, &card).expect("valid");
+        }
         let model = &planner.model;
         let mut slots = select::candidates(model);
         slots.truncate(12);
@@ -248,9 +266,10 @@ fn no_choice_takes_less_than_its_lower_bound() {
         for number in 0..2 << slots.len() {
             let mut retention = vec![Retention::Save; model.slots.len()];
             let again = [Retention::RecomputeOnce, Retention::RecomputePerUse][number & 1];
+            let other = if name == "away" { Retention::Offload } else { again };
             for (i, &slot) in slots.iter().enumerate() {
                 if number >> (i + 1) & 1 == 1 {
-                    retention[slot] = again;
+                    retention[slot] = if i % 2 == 0 { again } else { other };
                 }
             }
             let Ok(script) = writer.write(&retention) else { continue };

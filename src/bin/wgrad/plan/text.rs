@@ -22,7 +22,8 @@ pub(super) fn print(options: &Options, printed: &Printed) {
     let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
     println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
     if let Some(least) = answer.least_recomputed {
-        println!("at least        {:.2} %, whatever is kept within the budget", 100.0 * least);
+        let copies = if plan.work.moved > 0 { " with copies of activations" } else { "" };
+        println!("at least        {:.2} %{copies}, whatever is kept within the budget", 100.0 * least);
     }
     if plan.work.moved > 0 {
         let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
