@@ -67,7 +67,8 @@ impl From<Fitted> for Planned {
 impl TrainStep {
     /// The cheapest plan for this step within `budget`. If the step does not fit as requested, this uses the
     /// least recomputation that fits, optimizer state in host memory, or both, whichever takes the least
-    /// time; where that is not enough, activations in host memory as well. Results are bitwise identical in every case. [`fit`] has more options.
+    /// time; where that is not enough, activations in host memory as well. Results are bitwise identical in every
+    /// case. [`fit`] has more options.
     ///
     /// # Errors
     /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches;

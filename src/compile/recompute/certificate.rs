@@ -1,10 +1,10 @@
 //! A lower bound on the time of recomputation: how far a choice can be from the best one.
 //!
 //! Take a moment in the step, just before an operation of the backward pass. Each tensor that this operation or a later one reads
-//! is then in memory, or it is recomputed or copied back from host memory after that moment; the same holds for the operands of what is recomputed. The tensors in
-//! memory must fit beside the operation's results. Every script meets these conditions, so the fastest solution of them takes
-//! at most the time of the fastest script. If each byte in memory has a price `λ` and the limit is dropped (Lagrangian
-//! relaxation), the solution of least cost is a minimum cut, and each price gives a lower bound:
+//! is then in memory, or it is recomputed or copied back from host memory after that moment; the same holds for the operands of
+//! what is recomputed. The tensors in memory must fit beside the operation's results. Every script meets these conditions, so the
+//! fastest solution of them takes at most the time of the fastest script. If each byte in memory has a price `λ` and the limit is
+//! dropped (Lagrangian relaxation), the solution of least cost is a minimum cut, and each price gives a lower bound:
 //!
 //! ```text
 //! bound(λ) = min Σ seconds of works computed again and of copies + λ (Σ bytes kept - room)
