@@ -152,12 +152,12 @@ impl TrainStep {
                 }
             };
             plan.work = work(&search.bare, &plan)?;
-            let over = options.budget.is_some_and(|Bytes(most)| plan.footprint().total() > most);
-            if over && options.offload.activations != Activations::Keep {
-                // Where there are more choices, a search tries fewer of each.
+            // Where there are more choices, a search tries fewer of each. All ranks must choose the same.
+            if options.offload.activations != Activations::Keep && options.parallel.ranks == 1 {
                 let offload = Offload { activations: Activations::Keep, ..options.offload };
                 let kept = self.plan_over_budget(&PlanOptions { offload, ..*options }, limits)?;
-                if kept.footprint().total() < plan.footprint().total() {
+                let over = |plan: &Plan| plan.footprint().total().saturating_sub(budget);
+                if (over(&kept), kept.work.seconds()) < (over(&plan), plan.work.seconds()) {
                     return Ok(kept);
                 }
             }

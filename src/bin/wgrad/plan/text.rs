@@ -1,6 +1,6 @@
 //! Prints a plan as text.
 
-use wgrad::compile::Plan;
+use wgrad::compile::{Activations, Plan};
 use wgrad::limits::Card;
 use wgrad::report::{Answer, Fitting, RankPlan};
 use wgrad::{Bytes, report};
@@ -22,7 +22,8 @@ pub(super) fn print(options: &Options, printed: &Printed) {
     let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
     println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
     if let Some(least) = answer.least_recomputed {
-        let copies = if plan.work.moved > 0 { " with copies of activations" } else { "" };
+        let stay = printed.settings.offload.activations == Activations::Keep;
+        let copies = if stay { "" } else { " with copies of activations" };
         println!("at least        {:.2} %{copies}, whatever is kept within the budget", 100.0 * least);
     }
     if plan.work.moved > 0 {
