@@ -32,7 +32,7 @@ build() {
     local arguments=(build --release --locked --manifest-path web/Cargo.toml --target "$wasm_target")
     [ -n "$train" ] || arguments+=(--no-default-features)
     local -x CARGO_TARGET_DIR=$target
-    # A third of the usual threshold: what is downloaded is 4 % smaller.
+    # Code that is inlined less is downloaded faster.
     local -x CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="-Cllvm-args=--inline-threshold=75"
     if has_wasm_target; then
         cargo "${arguments[@]}"

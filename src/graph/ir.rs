@@ -180,6 +180,12 @@ impl Value {
     pub fn bytes(&self) -> u64 {
         self.dtype.bytes(self.shape.numel())
     }
+
+    /// Makes it this rank's share of it.
+    pub(crate) fn keep_share(&mut self, share: Share) {
+        self.part_of = Some(PartOf::share(share, self.shape));
+        self.shape = Shape::from([share.len as usize]);
+    }
 }
 
 /// One operation with its operands.

@@ -155,16 +155,16 @@ impl TrainStep {
             }
         }
         if found.is_empty() && options.offload.activations == Activations::Keep {
-            let away = |optimizer: bool| {
+            let changes = ["offload optimizer", "offload activations", "recompute auto"];
+            let asked = options.offload.optimizer;
+            // State stays on the device where that fits.
+            for optimizer in [false, true].into_iter().filter(|optimizer| *optimizer >= asked) {
                 let offload = Offload { optimizer, activations: Activations::All };
-                self.recomputed(&PlanOptions { offload, ..open }, budget, limits)
-            };
-            let (asked, changes) =
-                (options.offload.optimizer, ["offload optimizer", "offload activations", "recompute auto"]);
-            if let Some((plan, options)) = away(asked)? {
-                found.push(fitted(plan, options, &changes[1..]));
-            } else if let Some((plan, options)) = if asked { None } else { away(true)? } {
-                found.push(fitted(plan, options, &changes));
+                let away = PlanOptions { offload, ..open };
+                if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
+                    found.push(fitted(plan, options, &changes[usize::from(optimizer == asked)..]));
+                    break;
+                }
             }
         }
         found.sort_by(|a, b| a.time_fraction.total_cmp(&b.time_fraction));

@@ -10,8 +10,7 @@ use crate::compile::shares::dealt;
 use crate::compile::{Parallel, Shard};
 use crate::dtype::DType;
 use crate::graph::{
-    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, PartOf, Phase, Sharded, Share, Value,
-    ValueId,
+    Binary, Class, Exchange, ExchangeKind, Graph, Node, Op, Param, Phase, Sharded, Share, Value, ValueId,
 };
 use crate::shape::Shape;
 
@@ -562,10 +561,8 @@ impl Sums {
             let start = if len == 0 { 0 } else { before + first - u64::from(rank) * bucket.share };
             let [start, len] = [start, len].map(|words| words as usize);
             let suffix = format!("share{}", graph.values.len());
-            let share = graph.derive(gradient, &suffix, |value| {
-                value.part_of = Some(PartOf::share(Share { start: first, len: len as u64 }, value.shape));
-                value.shape = Shape::from([len]);
-            });
+            let own = Share { start: first, len: len as u64 };
+            let share = graph.derive(gradient, &suffix, |value| value.keep_share(own));
             graph.nodes.push(node(Op::Slice { axis: 0, start, len }, vec![sum], vec![share]));
             self.sums.insert(gradient, share);
         }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::exchange::{SharedBucket, order_exchanges, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
-use crate::graph::{Class, Graph, Node, Op, PartOf, Phase, Sharded, Value, ValueId};
-use crate::shape::Shape;
+use crate::graph::{Class, Graph, Node, Op, Phase, Sharded, Value, ValueId};
 
 /// Buckets of parameters that a device has as a whole at once, of those that are trained and of frozen ones: the one that
 /// operations read, and the one before.
@@ -72,8 +71,7 @@ fn gather_parameters(graph: &mut Graph, buckets: &[SharedBucket], parallel: Para
         let value = &mut graph.values[id.index()];
         let name = format!("{}.whole", value.name);
         wholes.insert(id, Value { name, class: Class::Workspace, ..value.clone() });
-        value.part_of = Some(PartOf::share(share, value.shape));
-        value.shape = Shape::from([share.len as usize]);
+        value.keep_share(share);
     }
     let send = |graph: &mut Graph, gather: Option<&(usize, usize)>| {
         gather.map(|&(_, i)| send_shares(graph, &buckets[i], &shares[i], parallel, |_| None))

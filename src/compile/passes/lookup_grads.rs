@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::exchange::{Exchanges, SentParts};
-use crate::graph::{Graph, Node, Op, PartOf, Share, ValueId};
-use crate::shape::Shape;
+use crate::graph::{Graph, Node, Op, Share, ValueId};
 
 /// The lookups of all tables, by parameter.
 #[derive(Default)]
@@ -120,10 +119,7 @@ impl Lookups {
             {
                 let name = format!("rows{}", graph.values.len());
                 let sum = graph.derive(table.gradient, &name, |value| {
-                    if let Some(share) = share {
-                        value.part_of = Some(PartOf::share(share, value.shape));
-                        value.shape = Shape::from([share.len as usize]);
-                    }
+                    share.into_iter().for_each(|share| value.keep_share(share));
                 });
                 let mut node = lookup.node.clone();
                 if let Op::EmbeddingGrad { share: of, .. } = &mut node.op {

@@ -21,6 +21,11 @@ impl ScheduleEntry {
     pub(crate) fn first(node: u32) -> Self {
         Self { node, again: false, fresh: u64::MAX, away: 0 }
     }
+
+    /// Whether it copies results back from host memory and computes nothing.
+    pub(crate) fn brings_back(&self) -> bool {
+        self.again && self.away != 0
+    }
 }
 
 /// The graph with the steps of `script` as its nodes, in order. The script must run every node that is not a
@@ -72,7 +77,7 @@ impl Again {
         for id in &mut node.inputs {
             *id = self.resolve(*id, nodes);
         }
-        if step.again && step.away != 0 {
+        if step.brings_back() {
             return self.bring(&node, step.away);
         }
         if step.again {

@@ -43,8 +43,8 @@ struct First {
 
 /// The slot that a step copies back from host memory, if that is what it does.
 fn brought(model: &CostModel, step: &ScheduleEntry) -> Option<u32> {
-    let writes = model.writes(&model.works[step.node as usize]);
-    (step.again && step.away != 0).then(|| writes[step.away.trailing_zeros() as usize])
+    let writes = || model.writes(&model.works[step.node as usize]);
+    step.brings_back().then(|| writes()[step.away.trailing_zeros() as usize])
 }
 
 /// Measures scripts. Its buffers are reused between scripts.

@@ -26,8 +26,6 @@ pub(super) struct Search<'a> {
     meter: Meter<'a>,
     /// Slots that may be dropped, in the order of the forward pass.
     candidates: Vec<usize>,
-    /// How they may be dropped.
-    choices: &'static [Retention],
     /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
     /// kept.
     start: Vec<Retention>,
@@ -72,7 +70,6 @@ impl Ord for Flip<'_> {
 impl<'a> Search<'a> {
     pub(super) fn new(model: &'a CostModel, target: u64, work: u64) -> Self {
         let candidates = candidates(model);
-        let copies = model.slots.iter().any(|slot| slot.away_s.is_some());
         let read_back = model.read_back();
         let mut start = vec![Retention::Save; model.slots.len()];
         candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = RecomputeOnce);
@@ -81,11 +78,6 @@ impl<'a> Search<'a> {
             writer: Writer::new(model),
             meter: Meter::new(model),
             candidates,
-            choices: if copies {
-                &[RecomputeOnce, RecomputePerUse, Offload]
-            } else {
-                &[RecomputeOnce, RecomputePerUse]
-            },
             retention: start.clone(),
             replaced: Vec::new(),
             start,
@@ -111,9 +103,7 @@ impl<'a> Search<'a> {
         let all = self.candidates.clone();
         let later = if rules.is_empty() { 0 } else { self.work / 2 };
         self.work -= later;
-        let choices: Vec<Retention> =
-            self.choices.iter().copied().filter(|how| *how != RecomputePerUse).collect();
-        self.lower(groups.iter().map(Vec::as_slice), &choices, true);
+        self.lower(groups.iter().map(Vec::as_slice), &[RecomputeOnce, Offload], true);
         self.lower_each(&all, true);
         self.tidy(&all);
         self.note();
@@ -210,7 +200,7 @@ impl<'a> Search<'a> {
 
     /// [`Search::lower`] by one of `slots` at a time.
     fn lower_each(&mut self, slots: &[usize], note: bool) {
-        self.lower(slots.chunks(1), self.choices, note);
+        self.lower(slots.chunks(1), &[RecomputeOnce, RecomputePerUse, Offload], note);
     }
 
     /// Drops the slots of one of `parts` at a time until the peak is within the target, or nothing helps.
@@ -249,7 +239,7 @@ impl<'a> Search<'a> {
         slots.iter().any(|&slot| more(self.retention[slot]))
     }
 
-    /// An optimistic estimate of a change's worth.
+    /// An optimistic estimate of a change's worth; `None` also if some of the slots must not be offloaded, and the choice does.
     fn hope<'s>(&self, slots: &'s [usize], choice: Retention) -> Option<Flip<'s>> {
         let (mut bytes, mut seconds) = (0, 0.0);
         for slot in slots.iter().map(|&slot| self.model.slots[slot]) {

@@ -17,8 +17,9 @@ pub struct Offload {
 }
 
 /// Which forward results are stored in host memory until the backward pass. Only results that are not
-/// recomputed and have [`Offload::SMALLEST`] bytes or more are considered. With [`Recompute::Auto`](crate::compile::Recompute::Auto) these are the
-/// results that may be: the search offloads what takes less time to copy than to recompute, or does not fit otherwise.
+/// recomputed and have [`Offload::SMALLEST`] bytes or more are considered. With
+/// [`Recompute::Auto`](crate::compile::Recompute::Auto) these are the results that may be: the search offloads what takes less
+/// time to copy than to recompute, or does not fit otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
     /// No results.
