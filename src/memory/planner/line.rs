@@ -31,7 +31,7 @@ const LARGE_WORK: u64 = 500_000_000;
 const EJECTION_WORK: u64 = 500_000_000;
 
 /// Most items that are packed by size although the budget for packings is spent.
-const MOST_BY_SIZE: usize = 30_000;
+const MOST_BY_SIZE: usize = 100_000;
 
 /// Units of work of the first exact search where the lowest height is asked for.
 const FIRST_ATTEMPT: u64 = 100_000_000;
