@@ -98,7 +98,10 @@ impl Plan {
         let with = |parts: bool| {
             let graph = passes::dealias_operands(graph.clone(), parts);
             let views = Views::of(&graph, parts);
-            let order = schedule::schedule(&graph, &views, settings.reorder);
+            let order = match settings.reorder {
+                true => schedule::schedule(&graph, &views, false),
+                false => (0..graph.nodes.len()).collect(),
+            };
             Program::assign(graph, views, order, limits, settings.in_place)
         };
         let candidate = Views::of(graph, settings.parts);

@@ -20,6 +20,7 @@ impl Value {
             offloaded: false,
             part: 0,
             part_of: None,
+            rows_of: 0,
         }
     }
 }
@@ -51,6 +52,7 @@ impl Graph {
             value.indices = None;
             value.part_of = None;
         }
+        value.rows_of = 0;
         change(&mut value);
         self.add_value(value)
     }

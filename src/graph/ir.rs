@@ -130,6 +130,8 @@ pub struct Value {
     pub part: u32,
     /// For parameters, state and gradients of which this rank has a part: which.
     pub part_of: Option<PartOf>,
+    /// Values with the same number, other than 0, are the rows of one tensor in parts: one layer passes all of them on to another.
+    pub rows_of: u32,
 }
 
 /// The elements of a tensor that a rank has: of each `pitch` elements, row-major, `run` from `first` on.

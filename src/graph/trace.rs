@@ -245,6 +245,20 @@ impl Trace {
         }
     }
 
+    /// Notes that `parts` are the rows of one tensor, which recomputation keeps or repeats together.
+    pub(crate) fn rows_of_one(&self, parts: &[Tensor]) {
+        let mut state = self.state.borrow_mut();
+        let Some(number) = parts.first().and_then(Tensor::id).map(|id| id.0 + 1) else { return };
+        for mut id in parts.iter().filter_map(Tensor::id) {
+            // What is kept is what a view is of.
+            let made = |id: ValueId| state.graph.nodes.iter().rev().find(|node| node.outputs.contains(&id));
+            while let Some(Node { op: Op::Reshape(_), inputs, .. }) = made(id) {
+                id = inputs[0];
+            }
+            state.graph.values[id.index()].rows_of = number;
+        }
+    }
+
     /// Runs `body` with its operations attributed to the layer `path`. A mistake in `body` is reported with
     /// the path and, if `body` is code of this crate, with the line of the caller.
     #[track_caller]

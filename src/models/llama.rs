@@ -272,16 +272,18 @@ impl Llama {
     /// What the output layer reads, with blocks computed in parts of at most `rows` tokens.
     #[track_caller]
     fn stream(&self, ids: &Tensor, context: Option<&Context>, rows: usize) -> Tensor {
-        let tokens = ids.apply(&self.tokens);
+        let (b, s) = (ids.dim(0), ids.dim(1));
+        let tokens = ids.reshape([b * s]).apply(&self.tokens);
         let tokens = match self.config.gemma {
             Some(_) => tokens.scale((self.config.width as f32).sqrt()),
             None => tokens,
         };
         let parts = Part::all(ids, rows);
-        let blocks = self.blocks.iter().enumerate();
-        let last = blocks
-            .fold(tokens, |x, (i, block)| block.forward(&x, &parts, context.map(|c| c.layer(i)).as_ref()));
-        last.apply(&self.norm)
+        let mut streams = parts::split(&tokens, &parts);
+        for (i, block) in self.blocks.iter().enumerate() {
+            streams = block.forward(&streams, &parts, context.map(|c| c.layer(i)).as_ref());
+        }
+        parts::join(&streams).apply(&self.norm).reshape([b, s, self.config.width])
     }
 }
 
@@ -348,21 +350,27 @@ impl Block {
         }
     }
 
-    /// `x [b, s, width]`, shape unchanged.
+    /// The parts `[b, s, width]` of the stream, shapes unchanged.
     #[track_caller]
-    fn forward(&self, x: &Tensor, parts: &[Vec<Part>], seen: Option<&Seen>) -> Tensor {
-        x.trace().clone().layer(&self.path, || {
-            let results = parts.iter().flat_map(|parts| self.forward_samples(x, parts, seen));
-            parts::join(&results.collect::<Vec<_>>(), x)
-        })
+    fn forward(&self, streams: &[Vec<Tensor>], parts: &[Vec<Part>], seen: Option<&Seen>) -> Vec<Vec<Tensor>> {
+        let tokens = streams.iter().flatten().map(|x| x.dim(0) * x.dim(1)).sum();
+        let rows = perceptron_rows(tokens, self.config.hidden);
+        let of_samples = |(streams, parts): (&Vec<Tensor>, &Vec<Part>)| {
+            let in_layer = || self.forward_samples(streams, parts, rows, seen);
+            streams[0].trace().clone().layer(&self.path, in_layer)
+        };
+        parts::rows_of_one(streams.iter().zip(parts).map(of_samples).collect())
     }
 
-    /// The results of all parts of some samples.
+    /// The results of all parts of some samples. The perceptron processes `rows` tokens at a time.
     #[track_caller]
-    fn forward_samples(&self, x: &Tensor, parts: &[Part], seen: Option<&Seen>) -> Vec<Tensor> {
-        let rows =
-            perceptron_rows((x.shape().numel() / self.config.width as u64) as usize, self.config.hidden);
-        let streams: Vec<Tensor> = parts.iter().map(|part| part.of(x)).collect();
+    fn forward_samples(
+        &self,
+        streams: &[Tensor],
+        parts: &[Part],
+        rows: usize,
+        seen: Option<&Seen>,
+    ) -> Vec<Tensor> {
         let normal: Vec<Tensor> = streams.iter().map(|x| x.apply(&self.norms[0])).collect();
         let whole = match parts {
             [part] => Some(self.attention.queries(part, &normal[0], seen)),
@@ -383,7 +391,7 @@ impl Block {
                 x.add(&self.added(1, gated.apply(&self.down)))
             })
         };
-        parts.iter().zip(&streams).map(one).collect()
+        parts.iter().zip(streams).map(one).collect()
     }
 }
 

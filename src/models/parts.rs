@@ -41,27 +41,33 @@ impl Part {
         self.first + self.tokens
     }
 
-    /// The part of `x [b, s, width]`: `[samples, tokens, width]`.
+    /// The part of all tokens, `x [b s, width]`: `[samples, tokens, width]`.
     #[track_caller]
-    pub(super) fn of(&self, x: &Tensor) -> Tensor {
-        let (all, width) = (x.dim(0) * x.dim(1), x.dim(2));
-        if self.rows.len() == all {
-            return x.clone();
-        }
-        let rows = x.reshape([all, width]).slice(0, self.rows.clone());
-        rows.reshape([self.rows.len() / self.tokens, self.tokens, width])
+    fn of(&self, x: &Tensor) -> Tensor {
+        let rows = if self.rows.len() == x.dim(0) { x.clone() } else { x.slice(0, self.rows.clone()) };
+        rows.reshape([self.rows.len() / self.tokens, self.tokens, x.dim(1)])
     }
 }
 
-/// Joins all parts `[samples, tokens, width]`, in order, to what has the shape of `like`.
+/// The parts of all tokens, `x [b s, width]`.
 #[track_caller]
-pub(super) fn join(parts: &[Tensor], like: &Tensor) -> Tensor {
+pub(super) fn split(x: &Tensor, parts: &[Vec<Part>]) -> Vec<Vec<Tensor>> {
+    rows_of_one(parts.iter().map(|parts| parts.iter().map(|part| part.of(x)).collect()).collect())
+}
+
+/// Joins parts `[samples, tokens, width]`, in order, to all tokens, `[b s, width]`.
+#[track_caller]
+pub(super) fn join(parts: &[Vec<Tensor>]) -> Tensor {
     let rows = |x: &Tensor| x.reshape([x.dim(0) * x.dim(1), x.dim(2)]);
-    match parts {
-        [] => like.clone(),
-        [whole] => whole.clone(),
-        _ => concatenated(&parts.iter().map(rows).collect::<Vec<_>>(), 0).reshape(like.shape()),
+    concatenated(&parts.iter().flatten().map(rows).collect::<Vec<_>>(), 0)
+}
+
+/// Notes that all parts together are one tensor, which a block passes on to the next.
+pub(super) fn rows_of_one(parts: Vec<Vec<Tensor>>) -> Vec<Vec<Tensor>> {
+    if let [first, _, ..] = &parts.concat()[..] {
+        first.trace().rows_of_one(&parts.concat());
     }
+    parts
 }
 
 /// Concatenates at least one tensor along `axis`.

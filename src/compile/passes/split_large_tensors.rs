@@ -2,20 +2,50 @@
 //! another. Gradients follow by differentiation. What samples have in common, such as the statistics of a batch norm and
 //! gradients of weights, is computed of each part and combined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::Location;
 
-use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, ValueId, whole_words};
+use crate::graph::{Graph, Mode, Node, Op, Reduction, Source, Tensor, Trace, Value, ValueId, whole_words};
 use crate::shape::Shape;
 
 /// Rewrites operations on tensors of more than `max` bytes as operations on parts of the batch. If that is
 /// not possible, the graph is unchanged, and planning reports the tensor.
 pub(crate) fn split_large_tensors(graph: Graph, max: u64) -> Graph {
-    match Split::new(&graph, max) {
-        Some(split) => split.run(graph),
+    if !graph.values.iter().any(|value| is_large(value, max)) {
+        return graph;
+    }
+    let folded = without_large_views(graph.clone(), max);
+    match Split::new(&folded, max) {
+        Some(split) => split.run(folded),
         None => graph,
     }
+}
+
+fn is_large(value: &Value, max: u64) -> bool {
+    !value.class.is_persistent() && value.bytes() > max
+}
+
+/// Reshapes of reshaped tensors as reshapes of the tensors, without large ones that are not read then: the batch need not be their
+/// first dimension.
+fn without_large_views(mut graph: Graph, max: u64) -> Graph {
+    let mut source: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for node in graph.nodes.iter_mut().filter(|node| matches!(node.op, Op::Reshape(_))) {
+        let of = source.get(&node.inputs[0]).copied().unwrap_or(node.inputs[0]);
+        node.inputs[0] = of;
+        source.insert(node.outputs[0], of);
+    }
+    let read: BTreeSet<ValueId> =
+        graph.nodes.iter().flat_map(|node| node.inputs.iter().copied()).chain(graph.observed()).collect();
+    let nodes = std::mem::take(&mut graph.nodes);
+    let needed = |node: &Node| {
+        let result = node.outputs.first();
+        let unread = |id: &ValueId| is_large(graph.value(*id), max) && !read.contains(id);
+        !(matches!(node.op, Op::Reshape(_)) && result.is_some_and(unread))
+    };
+    let nodes = nodes.into_iter().filter(needed).collect();
+    graph.nodes = nodes;
+    graph
 }
 
 /// Parts have at most this fraction, 1/4, of the maximum size: several share a buffer without much unused
@@ -106,10 +136,7 @@ impl Split {
     /// `None` if nothing is too large, or if a large tensor belongs to an operation that does not work sample
     /// by sample.
     fn new(graph: &Graph, max: u64) -> Option<Self> {
-        let large = |id: &ValueId| {
-            let value = graph.value(*id);
-            !value.class.is_persistent() && value.bytes() > max
-        };
+        let large = |id: &ValueId| is_large(graph.value(*id), max);
         let touches = |node: &Node| node.inputs.iter().chain(&node.outputs).any(large);
         let inside: Vec<bool> = graph.nodes.iter().map(touches).collect();
         if graph.observed().any(|id| large(&id)) {
@@ -135,8 +162,13 @@ impl Split {
             Some(greatest_common_divisor(batch, *graph.value(*id).shape.dims().first()?))
         })?;
         let most = split.iter().filter(|id| large(id)).map(|id| graph.value(*id).bytes()).max()?;
-        let count = part_count(batch, most, max)?;
-        let cuts: Vec<usize> = (0..=count).map(|i| i * batch / count).collect();
+        let cuts = match joined_parts(graph, batch, most, max) {
+            Some(cuts) => cuts,
+            None => {
+                let count = part_count(batch, most, max)?;
+                (0..=count).map(|i| i * batch / count).collect()
+            }
+        };
         let whole = |id: &ValueId| {
             let value = graph.value(*id);
             let rows = |cut: usize| value.shape.dims()[0] / batch * cut;
@@ -284,7 +316,9 @@ fn taken<'a>(
     for part in parts {
         let end = first + part.dim(0);
         let (from, to) = (range.start.max(first), range.end.min(end));
-        if from < to {
+        if (from, to) == (first, end) {
+            own.push(part.clone());
+        } else if from < to {
             own.push(part.one(Op::Slice { axis: 0, start: from - first, len: to - from }, &[part], at));
         }
         first = end;
@@ -293,6 +327,27 @@ fn taken<'a>(
         [] => own.remove(0),
         others => own[0].concat(&others.iter().collect::<Vec<_>>(), 0),
     }
+}
+
+/// Where the tensors begin that the graph joins along the batch to a large one, and the end: if all such tensors are as long, and
+/// none is too large.
+fn joined_parts(graph: &Graph, batch: usize, most: u64, max: u64) -> Option<Vec<usize>> {
+    let joins = graph.nodes.iter().filter(|node| {
+        let result = node.outputs.first().map(|id| graph.value(*id));
+        node.op == Op::Concat { axis: 0 }
+            && result.is_some_and(|value| is_large(value, max) && value.shape.dims()[0] == batch)
+    });
+    let cuts = |node: &Node| {
+        let rows = node.inputs.iter().scan(0, |end, id| {
+            *end += graph.value(*id).shape.dims()[0];
+            Some(*end)
+        });
+        std::iter::once(0).chain(rows).collect::<Vec<usize>>()
+    };
+    let mut all: BTreeSet<Vec<usize>> = joins.map(cuts).collect();
+    let cuts = all.pop_first().filter(|_| all.is_empty())?;
+    let longest = cuts.windows(2).map(|cut| cut[1] - cut[0]).max()?;
+    (most.div_ceil(batch as u64) * longest as u64 <= max).then_some(cuts)
 }
 
 /// The number of parts of a batch whose largest tensor has `most` bytes: one of equal parts if there is such a number at most a
@@ -428,6 +483,34 @@ mod tests {
             joined.add(&y).sigmoid().sum(&[])
         });
         assert_equal(both);
+    }
+
+    /// One sample, whose first dimension is not the batch: what the network joins is split where it was joined.
+    #[test]
+    fn parts_of_one_sample_are_those_that_the_network_joins() {
+        let params = Params::new(0);
+        let weight = |name: &str, rows: usize| params.add(name, [rows, 8], Init::fan_in(8));
+        let (table, inner, out) = (weight("table", 7), weight("inner", 8), weight("out", 7));
+        let gamma = params.add("gamma", [8], Init::Constant(1.0));
+        let body = |trace: &Trace| {
+            let [table, inner, out] = [&table, &inner, &out].map(|param| trace.param(param));
+            let product = |x: &Tensor, w: &Tensor| x.matmul_transposed(w, false, true);
+            let x = table.embedding(&trace.ids("ids", [1, 10], 7).reshape([10]));
+            let part = |rows: Range<usize>| {
+                let x = x.slice(0, rows.clone());
+                x.add(&product(&x, &inner).reshape([1, rows.len(), 8]).gelu().reshape([rows.len(), 8]))
+            };
+            let joined = part(0..4).concat(&[&part(4..8), &part(8..10)], 0);
+            let normed = joined.rms_norm(&trace.param(&gamma), 1e-5).reshape([1, 10, 8]).reshape([10, 8]);
+            let loss = |rows: Range<usize>| product(&normed.slice(0, rows), &out).square().sum(&[]);
+            loss(0..2).add(&loss(2..4)).add(&loss(4..8)).add(&loss(8..10))
+        };
+        assert_equal(whole_and_split(&params, 4 * 8 * 4, body));
+        let graph = Trace::record(&params, Mode::Train, "y", body).expect("valid");
+        let parts = eliminate_dead_code(split_large_tensors(graph, 4 * 8 * 4));
+        let count = |name: &str| parts.nodes.iter().filter(|n| n.op.name() == name).count();
+        // Slices are those of three parts of the ids, and of two halves of the first part.
+        assert_eq!(["embedding", "rms_norm", "concat", "slice"].map(count), [3, 3, 0, 5]);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! for each reader after it. [`Op::kept`] says which values stay in 32 bits, and which are rounded for the
 //! forward pass, too; [`Op::takes_codes`], which may be stored in 8 or 4 bits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::is_small_vector;
 use crate::dtype::{DType, Precision, SMALLEST_HALF};
-use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId, whole_words};
+use crate::graph::{Class, Graph, Kept, Node, Op, Phase, ValueId};
 
 /// Gradients with fewer elements stay in 32 bits. Each is stored by a dispatch, and read by an update of its own; at most
 /// 128 KiB are saved by that.
@@ -43,7 +43,6 @@ pub(crate) fn store_activations(mut graph: Graph, precision: Precision, gradient
         codes,
         draws: BTreeMap::new(),
         packed: BTreeMap::new(),
-        narrow: BTreeMap::new(),
         copies: BTreeMap::new(),
     };
     let mut rewritten = Vec::with_capacity(nodes.len());
@@ -57,7 +56,7 @@ pub(crate) fn store_activations(mut graph: Graph, precision: Precision, gradient
                 *id = rewrite.packed.get(&rewrite.packs.root[id.index()]).copied().unwrap_or(*id);
             }
         }
-        if !rewrite.packs.is_view(&node) {
+        if !matches!(node.op, Op::Reshape(_)) {
             rewrite.widen(&mut node, &mut rewritten);
         } else if rewrite.packs.comes_late(&node, node.inputs[0]) {
             // Readers of the view get a view of a widened copy.
@@ -73,8 +72,6 @@ pub(crate) fn store_activations(mut graph: Graph, precision: Precision, gradient
 struct Packs {
     /// For each value, the value that owns its memory.
     root: Vec<ValueId>,
-    /// Of what each view is a view: of all elements, or of rows.
-    views: BTreeMap<ValueId, (ValueId, Op)>,
     /// Whether the value is packed; only for values that are not views.
     packed: Vec<bool>,
     /// Whether all readers read the packed value, those in the forward pass included.
@@ -98,12 +95,9 @@ impl Packs {
         let mut fits = vec![false; count];
         let mut needed = vec![false; count];
         let mut place = vec![0; count];
-        let rows = rows_of_wholes(graph, nodes, codes);
-        let mut views = BTreeMap::new();
         for (i, node) in nodes.iter().enumerate() {
-            if graph.is_view(node) || node.outputs.first().is_some_and(|id| rows.contains(id)) {
+            if graph.is_view(node) {
                 root[node.outputs[0].index()] = root[node.inputs[0].index()];
-                views.insert(node.outputs[0], (node.inputs[0], node.op.clone()));
                 continue;
             }
             for id in &node.inputs {
@@ -170,21 +164,7 @@ impl Packs {
         for id in ValueId::all(count).filter(|id| packed[id.index()]) {
             before.entry(place[id.index()]).or_default().push(id);
         }
-        Self { root, views, packed, consistent, coded, made, before }
-    }
-
-    /// Whether readers of the node's result read a packed value in its place.
-    fn is_view(&self, node: &Node) -> bool {
-        node.outputs.first().is_some_and(|id| self.views.contains_key(id))
-    }
-
-    /// The views between a value's root and the value, if there are rows among them.
-    fn rows(&self, id: ValueId) -> Option<Vec<ValueId>> {
-        let mut path: Vec<ValueId> =
-            std::iter::successors(Some(id), |id| self.views.get(id).map(|(of, _)| *of)).collect();
-        path.pop();
-        path.reverse();
-        path.iter().any(|id| matches!(self.views[id].1, Op::Slice { .. })).then_some(path)
+        Self { root, packed, consistent, coded, made, before }
     }
 
     /// Whether a node reads the packed form of a value.
@@ -192,48 +172,6 @@ impl Packs {
         let root = self.root.get(id.index()).map(|root| root.index());
         root.is_some_and(|root| self.packed[root] && (self.consistent[root] || late(node, self.made[root])))
     }
-}
-
-/// Rows of results that one layer of the forward pass passes on to another, which reads them in parts: if the backward pass
-/// reads all rows, the whole is packed, for recomputation to keep or to offload, and not each part. Within a layer, parts are
-/// freed one by one. With `codes`, what may be stored in codes is not among them: no rows are taken from codes.
-fn rows_of_wholes(graph: &Graph, nodes: &[Node], codes: bool) -> BTreeSet<ValueId> {
-    let mut owner: Vec<ValueId> = ValueId::all(graph.values.len()).collect();
-    let mut late = vec![false; graph.values.len()];
-    let mut layer = vec![""; graph.values.len()];
-    let mut slices: BTreeMap<ValueId, Vec<&Node>> = BTreeMap::new();
-    for node in nodes {
-        node.outputs.iter().for_each(|id| layer[id.index()] = &node.layer);
-        match node.op {
-            Op::Reshape(_) => owner[node.outputs[0].index()] = owner[node.inputs[0].index()],
-            Op::Slice { axis: 0, start, len } if node.phase == Phase::Forward => {
-                let (value, whole) = (graph.value(node.inputs[0]), owner[node.inputs[0].index()]);
-                let passed_on = value.class == Class::Activation && *layer[whole.index()] != *node.layer;
-                if passed_on && whole_words(value.shape, 0, start, len) {
-                    slices.entry(whole).or_default().push(node);
-                }
-            }
-            _ if node.phase != Phase::Forward => {
-                node.inputs.iter().for_each(|id| late[owner[id.index()].index()] = true);
-            }
-            _ => {}
-        }
-    }
-    let refuses = codes.then(|| strictest(graph, nodes, &owner, |op, i| !op.takes_codes(i)));
-    let coded = |node: &Node| refuses.as_ref().is_some_and(|refuses| !refuses[node.outputs[0].index()]);
-    let of_whole = |(whole, slices): (ValueId, Vec<&Node>)| {
-        let place = |node: &Node| {
-            let result = graph.value(node.outputs[0]).shape;
-            let Op::Slice { start, .. } = node.op else { unreachable!("only slices are collected") };
-            (start as u64 * (result.numel() / result.dims()[0].max(1) as u64), result.numel())
-        };
-        let read: Vec<&&Node> = slices.iter().filter(|node| late[node.outputs[0].index()]).collect();
-        let places: BTreeSet<_> = read.iter().map(|node| place(node)).collect();
-        let all = places.iter().map(|(_, count)| count).sum::<u64>() >= graph.value(whole).shape.numel()
-            && !read.iter().any(|node| coded(node));
-        slices.into_iter().filter(|_| all).map(|node| node.outputs[0]).collect::<Vec<_>>()
-    };
-    slices.into_iter().flat_map(of_whole).collect()
 }
 
 /// The most that any operation after the forward pass asks of each value: what `of` returns for an operand. Of what a recomputed
@@ -272,8 +210,6 @@ struct Rewrite {
     /// Number of values in codes of each part of the batch.
     draws: BTreeMap<u32, u32>,
     packed: BTreeMap<ValueId, ValueId>,
-    /// Views of packed values, of all their elements, by the view of the value.
-    narrow: BTreeMap<ValueId, ValueId>,
     /// Number of widened copies of each value.
     copies: BTreeMap<ValueId, usize>,
 }
@@ -282,7 +218,10 @@ impl Rewrite {
     fn pack(&mut self, root: ValueId, rewritten: &mut Vec<Node>) {
         let codes = self.codes.filter(|_| self.packs.coded[root.index()]);
         let dtype = codes.unwrap_or(self.dtype);
-        let packed = self.graph.derive(root, dtype.name(), |value| value.dtype = dtype);
+        let rows_of = self.graph.value(root).rows_of;
+        let packed = self.graph.derive(root, dtype.name(), |value| {
+            (value.dtype, value.rows_of) = (dtype, rows_of);
+        });
         self.packed.insert(root, packed);
         let layer = Graph::layer_of(rewritten.iter(), root);
         let phase = self.packs.made[root.index()];
@@ -308,16 +247,11 @@ impl Rewrite {
         let late: Vec<bool> = node.inputs.iter().map(|id| self.packs.comes_late(node, *id)).collect();
         let (layer, phase) = (Arc::clone(&node.layer), node.phase);
         for (input, _) in node.inputs.iter_mut().zip(late).filter(|(_, late)| *late) {
-            let rows = self.packs.rows(*input);
-            let root = if rows.is_some() { *input } else { self.packs.root[input.index()] };
+            let root = self.packs.root[input.index()];
             let copy = match wide.get(&root) {
                 Some(copy) => *copy,
                 None => {
-                    let packed = match rows {
-                        Some(views) => self.rows(&views, (&layer, phase), rewritten),
-                        None => self.packed[&root],
-                    };
-                    let copy = self.copy_of(root, packed, (&layer, phase), rewritten);
+                    let copy = self.copy_of(root, (&layer, phase), rewritten);
                     wide.insert(root, copy);
                     copy
                 }
@@ -333,37 +267,9 @@ impl Rewrite {
         }
     }
 
-    /// Rows of a packed value: its views as `views` are of the value that was packed.
-    fn rows(
-        &mut self,
-        views: &[ValueId],
-        (layer, phase): (&Arc<str>, Phase),
-        rewritten: &mut Vec<Node>,
-    ) -> ValueId {
-        let mut of = self.packed[&self.packs.root[views[0].index()]];
-        let mut whole = true;
-        for id in views {
-            let op = self.packs.views[id].1.clone();
-            whole &= matches!(op, Op::Reshape(_));
-            of = match self.narrow.get(id).filter(|_| whole) {
-                Some(view) => *view,
-                None => {
-                    let view = self.graph.derive(*id, self.dtype.name(), |value| value.dtype = self.dtype);
-                    rewritten.push(Node::inserted(op, of, view, Arc::clone(layer), phase));
-                    if whole {
-                        self.narrow.insert(*id, view);
-                    }
-                    view
-                }
-            };
-        }
-        of
-    }
-
     fn copy_of(
         &mut self,
         root: ValueId,
-        packed: ValueId,
         (layer, phase): (&Arc<str>, Phase),
         rewritten: &mut Vec<Node>,
     ) -> ValueId {
@@ -372,7 +278,7 @@ impl Rewrite {
         let suffix = if *copies == 1 { "f32".to_owned() } else { format!("f32.{copies}") };
         let copy = self.graph.derive(root, &suffix, |_| {});
         let op = Op::Cast(DType::F32);
-        rewritten.push(Node::inserted(op, packed, copy, Arc::clone(layer), phase));
+        rewritten.push(Node::inserted(op, self.packed[&root], copy, Arc::clone(layer), phase));
         copy
     }
 }
@@ -431,30 +337,6 @@ mod tests {
             assert!(norm.is_none_or(|norm| graph.value(norm.inputs[0]).dtype == DType::F32), "it is exact");
         }
         assert_eq!(trained, [0, 1]);
-    }
-
-    /// Rows of a value are read in parts, all of them or not: the value is packed in the first case, one part in the second.
-    #[test]
-    fn rows_that_are_all_read_are_packed_as_a_whole() {
-        for (parts, packed) in [(3, 48), (1, 16)] {
-            let params = Params::new(0);
-            let w = params.add("w", [48, 1024], Init::Constant(0.5));
-            let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
-                let x = trace.layer("first", || trace.param(&w).scale(2.0));
-                let x = x.reshape([2, 24, 1024]).reshape([48, 1024]);
-                let part =
-                    |i: usize| x.slice(0, 16 * i..16 * (i + 1)).reshape([4, 4, 1024]).square().sum(&[]);
-                (0..parts).map(part).reduce(|sum, part| sum.add(&part)).expect("parts")
-            });
-            let graph = store_activations(differentiated(graph.expect("valid")), Precision::Bf16, false);
-            let rows = |to: DType, phase: Phase| {
-                let casts = graph.nodes.iter().filter(|node| node.op == Op::Cast(to) && node.phase == phase);
-                casts.map(|node| graph.value(node.outputs[0]).shape.numel() / 1024).collect::<Vec<_>>()
-            };
-            assert_eq!(rows(DType::BF16, Phase::Forward), [packed]);
-            assert_eq!(rows(DType::F32, Phase::Backward), vec![16; parts]);
-            assert!(rows(DType::F32, Phase::Forward).is_empty());
-        }
     }
 
     #[test]

@@ -88,10 +88,8 @@ impl CostModel {
             slots.push(Slot { bytes, persistent, input: value.class == Class::Input, ..Slot::default() });
         }
         graph.outputs.iter().for_each(|(_, id)| slots[roots[id.index()]].stays = true);
-        let order: Vec<u32> =
-            order.iter().filter(|&&n| !graph.is_view(&graph.nodes[n])).map(|&n| n as u32).collect();
-        let first = order.iter().take_while(|&&n| graph.nodes[n as usize].phase == Phase::Forward).count();
         let works = Vec::with_capacity(graph.nodes.len());
+        let (order, first) = without_views(graph, order);
         let mut model = Self { slots, works, order, roots, list: Vec::new(), first };
         for (n, node) in graph.nodes.iter().enumerate() {
             model.add(graph, node, limits, card)?;
@@ -102,6 +100,12 @@ impl CostModel {
             }
         }
         Ok(model)
+    }
+
+    /// The same step in another order.
+    pub(in crate::compile) fn in_order(&self, graph: &Graph, order: &[usize]) -> Self {
+        let (order, first) = without_views(graph, order);
+        Self { order, first, ..self.clone() }
     }
 
     /// Adds operation `first` and its reader `then` as one fused operation, which may be recomputed in place
@@ -253,6 +257,14 @@ impl CostModel {
         }
         read
     }
+}
+
+/// The operations of an order that are not views, and how many of the forward pass come first.
+fn without_views(graph: &Graph, order: &[usize]) -> (Vec<u32>, usize) {
+    let order: Vec<u32> =
+        order.iter().filter(|&&n| !graph.is_view(&graph.nodes[n])).map(|&n| n as u32).collect();
+    let first = order.iter().take_while(|&&n| graph.nodes[n as usize].phase == Phase::Forward).count();
+    (order, first)
 }
 
 fn padded(bytes: u64) -> Option<u64> {

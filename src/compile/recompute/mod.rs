@@ -29,6 +29,7 @@ use crate::kernels;
 use crate::limits::{Card, Limits};
 use crate::parallel;
 use cost_model::CostModel;
+use measure::Meter;
 use script::{Retention, Writer};
 use select::Length;
 
@@ -147,6 +148,18 @@ pub(super) struct RecomputePlanner {
     known: Mutex<Known>,
 }
 
+/// An order of operations in which results may be recomputed replaces the one with the lowest peak without recomputation if it saves
+/// this fraction, 1/20, where all blocks are recomputed: other choices may take a little more memory in it.
+const WORTH: u64 = 20;
+
+/// Bytes alive at once if only the results that blocks pass on are kept.
+fn lowest(model: &CostModel, graph: &Graph) -> u64 {
+    let rule = select::every(model, graph, Length::Blocks(1));
+    let mut writer = Writer::new(model);
+    let Ok(script) = writer.write(&rule) else { return u64::MAX };
+    Meter::new(model).measure(script, 0, u64::MAX).map_or(u64::MAX, |measure| measure.peak)
+}
+
 /// What determines a plan of a planner: the budget that fused updates may fill, and how each forward result is stored.
 type Key = (Option<u64>, Vec<Retention>);
 
@@ -179,11 +192,17 @@ impl RecomputePlanner {
         let mut graph = passes::dealias_operands(graph, false);
         // Ranks gather parameters in the order of their readers, which must be the same on all of them: a schedule depends on
         // the sizes of a rank's shares.
-        let order = match gathers.buckets.is_empty() {
-            true => schedule::schedule(&graph, &Views::of(&graph, false), true),
-            false => (0..graph.nodes.len()).collect(),
-        };
+        let free = gathers.buckets.is_empty();
+        let scheduled = |recomputes| schedule::schedule(&graph, &Views::of(&graph, false), recomputes);
+        let order = if free { scheduled(false) } else { (0..graph.nodes.len()).collect() };
         let mut model = CostModel::of(&graph, &order, limits, card)?;
+        if free {
+            let other = model.in_order(&graph, &scheduled(true));
+            let [saved, recomputed] = [&model, &other].map(|model| lowest(model, &graph));
+            if recomputed + recomputed / WORTH < saved {
+                model = other;
+            }
+        }
         if fuse {
             for ([first, then], both) in passes::pairs(&graph, limits.max_storage_buffers as usize) {
                 model.join([first, then], &graph, &both, limits, card)?;

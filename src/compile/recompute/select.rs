@@ -7,7 +7,7 @@ use super::cost_model::CostModel;
 use super::script::{Retention, Writer};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Op};
+use crate::graph::{Graph, Op, Value};
 
 /// Slots smaller than the largest slot divided by this are kept: dropping them saves too little. They include
 /// the statistics of a batch norm, so that these are never counted twice.
@@ -44,7 +44,7 @@ pub(super) fn policy(model: &CostModel, graph: &Graph) -> Vec<Retention> {
 /// # Errors
 /// [`Error::Unknown`] for a layer that does not exist.
 pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result<Vec<Retention>> {
-    let forward = Forward::of(model);
+    let forward = Forward::of(model, graph);
     let mut inside = vec![false; forward.order.len()];
     for name in layers {
         let belongs = |&n: &u32| {
@@ -74,9 +74,9 @@ pub(super) fn named(model: &CostModel, graph: &Graph, layers: &[&str]) -> Result
 /// Segments of `length` layers. Kept are the values passed between segments, and all results of the last
 /// segment, which the backward pass needs first.
 pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Retention> {
-    let forward = Forward::of(model);
+    let forward = Forward::of(model, graph);
     let candidates = candidates(model);
-    let mut layers = forward.layers(graph, &candidates);
+    let mut layers = forward.layers(model, graph, &candidates);
     let length = match length {
         Length::Blocks(n) => {
             layers = forward.blocks(graph, layers);
@@ -98,12 +98,12 @@ pub(super) fn every(model: &CostModel, graph: &Graph, length: Length) -> Vec<Ret
     settle(model, retention)
 }
 
-/// A network as a chain of layers. Each layer passes a single tensor to the next.
+/// A network as a chain of layers. Each layer passes a single tensor to the next, whole or in parts.
 #[derive(Debug)]
 pub(super) struct Layers {
     pub(super) stages: Vec<Stage>,
-    /// The input slot of each layer; the first layer starts from the step's inputs.
-    starts: Vec<Option<usize>>,
+    /// The input slots of each layer, the parts of a tensor; the first layer starts from the step's inputs.
+    starts: Vec<Vec<usize>>,
     /// Slots computed before the last layer that are not passed between layers.
     inner: Vec<usize>,
 }
@@ -111,9 +111,9 @@ pub(super) struct Layers {
 impl Layers {
     /// `None` if a layer passes on more than one tensor, or if there are too few or too many layers.
     pub(super) fn of(model: &CostModel, graph: &Graph) -> Option<Self> {
-        let forward = Forward::of(model);
+        let forward = Forward::of(model, graph);
         let candidates = candidates(model);
-        let cuts = forward.layers(graph, &candidates);
+        let cuts = forward.layers(model, graph, &candidates);
         // Where the last layer begins.
         let mut last = None;
         let end = |i: usize| cuts.get(i + 1).copied().unwrap_or(forward.order.len());
@@ -125,26 +125,27 @@ impl Layers {
                 forward.made[**slot].is_some_and(|made| made < cut) && until.is_some_and(|until| until >= cut)
             };
             let handed: Vec<usize> = candidates.iter().filter(crosses).copied().collect();
-            if handed.len() > 1 || (handed.is_empty() && i > 0) {
+            let tensors: BTreeSet<usize> = handed.iter().map(|slot| forward.whole[*slot]).collect();
+            if tensors.len() > 1 || (handed.is_empty() && i > 0) {
                 return None;
             }
-            let (start, seconds) = (handed.first().copied(), works.sum());
+            let seconds = works.sum();
             // Parts that begin with the same tensor, such as the chunks of a loss, are one layer.
             if let (true, Some(stage)) =
-                (i > 0 && layers.starts.last() == Some(&start), layers.stages.last_mut())
+                (i > 0 && layers.starts.last() == Some(&handed), layers.stages.last_mut())
             {
                 stage.seconds += seconds;
                 continue;
             }
-            let bytes = start.map_or(0, |slot| model.slots[slot].bytes);
+            let bytes = handed.iter().map(|slot| model.slots[*slot].bytes).sum();
             layers.stages.push(Stage { seconds, bytes });
-            layers.starts.push(start);
+            layers.starts.push(handed);
             last = Some(cut);
         }
         let last = last?;
+        let passed_on: BTreeSet<usize> = layers.starts.iter().flatten().copied().collect();
         for slot in candidates {
-            let inner =
-                forward.made[slot].is_some_and(|made| made < last) && !layers.starts.contains(&Some(slot));
+            let inner = forward.made[slot].is_some_and(|made| made < last) && !passed_on.contains(&slot);
             layers.inner.extend(inner.then_some(slot));
         }
         (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
@@ -155,10 +156,8 @@ impl Layers {
     pub(super) fn retention(&self, chain: &Chain, start: &[Retention]) -> Vec<Retention> {
         let mut retention = start.to_vec();
         self.inner.iter().for_each(|&slot| retention[slot] = Retention::RecomputeOnce);
-        for (slot, choice) in self.starts.iter().zip(chain.retention()) {
-            if let Some(slot) = slot {
-                retention[*slot] = choice;
-            }
+        for (slots, choice) in self.starts.iter().zip(chain.retention()) {
+            slots.iter().for_each(|&slot| retention[slot] = choice);
         }
         retention
     }
@@ -200,10 +199,12 @@ struct Forward {
     made: Vec<Option<usize>>,
     /// The positions that read each slot.
     readers: Vec<Vec<usize>>,
+    /// The tensor of which each slot is a part of the rows: the first slot of those parts, or the slot itself.
+    whole: Vec<usize>,
 }
 
 impl Forward {
-    fn of(model: &CostModel) -> Self {
+    fn of(model: &CostModel, graph: &Graph) -> Self {
         let order: Vec<u32> =
             model.order.iter().copied().filter(|&n| model.works[n as usize].forward).collect();
         let mut made = vec![None; model.slots.len()];
@@ -213,7 +214,13 @@ impl Forward {
             model.writes(work).iter().for_each(|&slot| made[slot as usize] = Some(at));
             model.reads(work).iter().for_each(|&slot| readers[slot as usize].push(at));
         }
-        Self { order, made, readers }
+        let mut first = BTreeMap::new();
+        let whole = |(slot, value): (usize, &Value)| match value.rows_of {
+            0 => slot,
+            number => *first.entry((value.part, number, value.dtype)).or_insert(slot),
+        };
+        let whole = graph.values.iter().enumerate().map(whole).collect();
+        Self { order, made, readers, whole }
     }
 
     /// The first position of each block: of the layers whose products' paths begin with the same number, as those of a block in
@@ -236,13 +243,19 @@ impl Forward {
     /// The first position of each layer. A layer starts where a single tensor is passed on, with at least one product in
     /// between: at a product, or, where the stream passes by a norm, at any operation but a cast. In networks without such points, each
     /// product starts a layer.
-    fn layers(&self, graph: &Graph, candidates: &[usize]) -> Vec<usize> {
+    fn layers(&self, model: &CostModel, graph: &Graph, candidates: &[usize]) -> Vec<usize> {
         let product = |at: usize| is_product(&graph.nodes[self.order[at] as usize].op);
-        let mut crossing = vec![0i64; self.order.len() + 1];
+        // From the first part of a tensor on, to the last reader of one.
+        let mut spans: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for &slot in candidates {
             let (Some(made), Some(&last)) = (self.made[slot], self.readers[slot].iter().max()) else {
                 continue;
             };
+            let span = spans.entry(self.whole[slot]).or_insert((made, last));
+            *span = (span.0.min(made), span.1.max(last));
+        }
+        let mut crossing = vec![0i64; self.order.len() + 1];
+        for (made, last) in spans.into_values() {
             crossing[made + 1] += 1;
             crossing[last + 1] -= 1;
         }
@@ -275,10 +288,18 @@ impl Forward {
         if enough(&at_products, 8) {
             return at_products;
         }
-        // Not between a result and its copy in fewer bits: what is passed on is the copy.
-        let cast =
-            |at: usize| matches!(graph.nodes[self.order[at] as usize].op, Op::Cast(_) | Op::Quantise { .. });
-        let anywhere = starts(&|at| !cast(at));
+        // Not between a result and its copy in fewer bits, or parts and the whole: what is passed on is the copy, or the whole.
+        let copies = |at: usize| {
+            let work = &model.works[self.order[at] as usize];
+            match graph.nodes[self.order[at] as usize].op {
+                Op::Cast(_) | Op::Quantise { .. } => true,
+                Op::Concat { .. } => {
+                    model.reads(work).iter().any(|&slot| graph.values[slot as usize].rows_of > 0)
+                }
+                _ => false,
+            }
+        };
+        let anywhere = starts(&|at| !copies(at));
         if enough(&anywhere, 16) { anywhere } else { all }
     }
 }

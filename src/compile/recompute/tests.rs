@@ -212,6 +212,48 @@ fn search_improves_greedy_choices() {
     assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
 }
 
+/// Each of the blocks computes two parts of its rows, one after the other, and passes both on.
+fn deep_in_parts(blocks: usize) -> TrainStep {
+    use crate::graph::{Init, Params, Tensor};
+    let params = Params::new(0);
+    let weight = |i: usize| params.add(&format!("blocks.{i}.weight"), [64, 64], Init::fan_in(64));
+    let weights: Vec<_> = (0..blocks).map(weight).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = trace.input("x", [4096, 64]).scale(0.5);
+        let mut parts: Vec<Tensor> = [0..2048, 2048..4096].map(|rows| x.slice(0, rows)).into();
+        for (i, weight) in weights.iter().enumerate() {
+            parts = trace.layer(&format!("blocks.{i}"), || {
+                let weight = trace.param(weight);
+                // Of both parts, as keys and values are.
+                let all = parts[0].add(&parts[1]).square();
+                parts.iter().map(|x| x.add(&x.matmul(&weight).tanh().mul(&all))).collect()
+            });
+            trace.rows_of_one(&parts);
+        }
+        parts[0].concat(&[&parts[1]], 0).square().mean(&[])
+    });
+    step.expect("valid")
+}
+
+#[test]
+fn parts_of_a_tensor_are_passed_on_as_one() {
+    let limits = Limits::default();
+    let planner = planner(&deep_in_parts(12), &limits, false);
+    let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
+    assert!((11..=13).contains(&layers.stages.len()), "{} layers", layers.stages.len());
+    let part = 2048 * 64 * 4;
+    assert!(layers.stages[2..11].iter().all(|stage| stage.bytes == 2 * part), "{:?}", layers.stages);
+    let retention = planner.by_rule(Recompute::Every(1)).expect("valid");
+    for (slot, value) in planner.graph.values.iter().enumerate() {
+        // Of blocks but the last, only what they pass on is kept.
+        let inside = (0..10).any(|i| value.name.starts_with(&format!("blocks.{i}.")));
+        if inside && planner.model.can_drop(slot) {
+            let kept = retention[slot] == Retention::Save;
+            assert_eq!(kept, value.rows_of > 0, "{}: {:?}", value.name, retention[slot]);
+        }
+    }
+}
+
 /// Equal layers with activations that make up most of their memory.
 fn deep(layers: usize) -> TrainStep {
     use crate::graph::{Init, Params};

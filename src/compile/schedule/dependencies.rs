@@ -5,6 +5,7 @@ use std::ops::Index;
 
 use crate::compile::analysis::Views;
 use crate::compile::passes::WHOLE;
+use crate::dtype::DType;
 use crate::graph::{Class, Graph, Node, Op, ValueId};
 
 /// For each node, its direct predecessors and successors.
@@ -90,6 +91,7 @@ impl Dependencies {
             }
         }
         gathers(graph, &readers, &mut edges);
+        parts(graph, &producer, &readers, &mut edges);
         let reversed = edges.iter().map(|&(waits, first)| (first, waits)).collect();
         Self { before: Neighbours::of(count, edges), after: Neighbours::of(count, reversed) }
     }
@@ -114,5 +116,21 @@ fn gathers(graph: &Graph, readers: &[Vec<usize>], edges: &mut Vec<(usize, usize)
     for (k, (_, first, _)) in all.iter().enumerate().skip(WHOLE) {
         let before = all[k - WHOLE].2.iter().flat_map(|copy| &readers[copy.index()]);
         edges.extend(before.filter(|reader| *reader < first).map(|&reader| (*first, reader)));
+    }
+}
+
+/// What reads a part of a tensor that a layer passes on waits for its other parts, as it would for the whole: layers stay one
+/// after another.
+fn parts(graph: &Graph, producer: &[Option<usize>], readers: &[Vec<usize>], edges: &mut Vec<(usize, usize)>) {
+    let mut tensors: BTreeMap<(u32, u32, DType), Vec<usize>> = BTreeMap::new();
+    for (i, value) in graph.values.iter().enumerate().filter(|(_, value)| value.rows_of > 0) {
+        tensors.entry((value.part, value.rows_of, value.dtype)).or_default().push(i);
+    }
+    for values in tensors.into_values() {
+        let made: Vec<usize> = values.iter().filter_map(|&i| producer[i]).collect();
+        for &reader in values.iter().flat_map(|&i| &readers[i]) {
+            // What comes before some parts, such as the cast of another, does not wait for them.
+            edges.extend(made.iter().filter(|made| **made < reader).map(|&made| (reader, made)));
+        }
     }
 }

@@ -7,7 +7,7 @@ mod improve;
 use std::collections::BTreeSet;
 
 use crate::compile::analysis::{Effects, Live, Views, peak};
-use crate::graph::{Graph, Op, Phase};
+use crate::graph::{Graph, Node, Op, Phase};
 use dependencies::Dependencies;
 
 /// How the next ready operation is chosen.
@@ -19,16 +19,15 @@ enum Rule {
     GrowLeast,
 }
 
-/// Indices into `graph.nodes` in execution order; with `reorder` off, as traced.
-pub(super) fn schedule(graph: &Graph, views: &Views, reorder: bool) -> Vec<usize> {
+/// Indices into `graph.nodes` in execution order. With `recomputes`, results of the forward pass may be recomputed for their
+/// readers: then none of these is moved forward to free what it reads.
+pub(super) fn schedule(graph: &Graph, views: &Views, recomputes: bool) -> Vec<usize> {
     let traced: Vec<usize> = (0..graph.nodes.len()).collect();
-    if !reorder {
-        return traced;
-    }
     let dependencies = Dependencies::of(graph, views);
     let effects = Effects::of(graph, views);
     let wanted = on_demand(graph, &dependencies);
-    let list = |rule, start: &[usize]| by_rule(&effects, &dependencies, rule, start);
+    let stays = if recomputes { reads_results(graph, views) } else { vec![false; traced.len()] };
+    let list = |rule, start: &[usize]| by_rule(&effects, &dependencies, (rule, &stays), start);
     let candidates = [
         list(Rule::FreeFirst, &traced),
         list(Rule::GrowLeast, &traced),
@@ -102,11 +101,28 @@ fn on_demand(graph: &Graph, dependencies: &Dependencies) -> Vec<usize> {
     order
 }
 
-/// List scheduling; `start` is an order of all operations, and ties take the first of it.
-fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule, start: &[usize]) -> Vec<usize> {
+/// Whether each operation after the forward pass reads a result of the forward pass.
+fn reads_results(graph: &Graph, views: &Views) -> Vec<bool> {
+    let roots = views.roots();
+    let mut result = vec![false; graph.values.len()];
+    for node in graph.nodes.iter().filter(|node| node.phase == Phase::Forward && !views.is_free(node)) {
+        node.outputs.iter().for_each(|id| result[roots[id.index()].index()] = true);
+    }
+    let reads = |node: &Node| node.inputs.iter().any(|id| result[roots[id.index()].index()]);
+    graph.nodes.iter().map(|node| node.phase != Phase::Forward && reads(node)).collect()
+}
+
+/// List scheduling; `start` is an order of all operations, and ties take the first of it. Those that stay where they are count as
+/// if they grew memory.
+fn by_rule(
+    effects: &Effects,
+    dependencies: &Dependencies,
+    (rule, stays): (Rule, &[bool]),
+    start: &[usize],
+) -> Vec<usize> {
     let mut live = Live::new(effects);
     let mut waiting: Vec<usize> = dependencies.before.iter().map(<[usize]>::len).collect();
-    let mut ready = Ready::new(start);
+    let mut ready = Ready::new(start, stays);
     for n in (0..waiting.len()).filter(|&n| waiting[n] == 0) {
         ready.insert(n, live.growth(n));
     }
@@ -126,7 +142,8 @@ fn by_rule(effects: &Effects, dependencies: &Dependencies, rule: Rule, start: &[
 
 /// The operations whose operands are computed. With the parts of an accumulated step there are thousands, so
 /// none is looked for one by one.
-struct Ready {
+struct Ready<'a> {
+    stays: &'a [bool],
     /// The place of each operation in the order that the schedule starts from.
     place: Vec<usize>,
     growth: Vec<Option<i128>>,
@@ -134,15 +151,16 @@ struct Ready {
     by_growth: BTreeSet<(i128, usize, usize)>,
 }
 
-impl Ready {
-    fn new(start: &[usize]) -> Self {
+impl<'a> Ready<'a> {
+    fn new(start: &[usize], stays: &'a [bool]) -> Self {
         let mut place = vec![0; start.len()];
         start.iter().enumerate().for_each(|(position, &n)| place[n] = position);
         let growth = vec![None; start.len()];
-        Self { place, growth, by_place: BTreeSet::new(), by_growth: BTreeSet::new() }
+        Self { stays, place, growth, by_place: BTreeSet::new(), by_growth: BTreeSet::new() }
     }
 
     fn insert(&mut self, n: usize, growth: i128) {
+        let growth = if self.stays[n] { growth.max(1) } else { growth };
         self.growth[n] = Some(growth);
         self.by_place.insert((self.place[n], n));
         self.by_growth.insert((growth, self.place[n], n));
@@ -169,5 +187,73 @@ impl Ready {
         let next = least.map(|&(_, _, n)| n).or_else(|| self.by_place.first().map(|&(_, n)| n))?;
         self.remove(next);
         Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autodiff::differentiate;
+    use crate::graph::{Init, Mode, Params, Trace};
+
+    /// The positions, in an order, of the nodes that compute values of these names.
+    fn places<const N: usize>(graph: &Graph, order: &[usize], names: [&str; N]) -> [usize; N] {
+        names.map(|name| {
+            let computes = |n: &usize| graph.nodes[*n].outputs.iter().any(|id| graph.value(*id).name == name);
+            order.iter().position(computes).unwrap_or_else(|| panic!("no `{name}`"))
+        })
+    }
+
+    fn training(body: impl FnOnce(&Trace, &Params) -> crate::graph::Tensor) -> Graph {
+        let params = Params::new(0);
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| body(trace, &params)).expect("valid");
+        let loss = graph.outputs[0].1;
+        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
+        let mut graph = trace.finish().expect("valid");
+        let pairs = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).enumerate();
+        graph.outputs.extend(pairs.map(|(i, id)| (format!("gradient {i}"), id)));
+        graph
+    }
+
+    /// On demand, the second part of a layer would run before the first part of the layer before.
+    #[test]
+    fn a_layer_waits_for_all_parts_of_the_one_before() {
+        for in_parts in [false, true] {
+            let graph = training(|trace, params| {
+                let w = trace.param(&params.add("w", [64, 64], Init::fan_in(64)));
+                let parts = ["a", "b"].map(|name| trace.input(name, [128, 64]).matmul(&w).tanh());
+                let parts = [0, 1].map(|i| parts[i].clone().named(["first a", "first b"][i]));
+                if in_parts {
+                    trace.rows_of_one(&parts);
+                }
+                let results = [0, 1].map(|i| parts[i].matmul(&w).tanh().named(["second a", "second b"][i]));
+                results[0].square().sum(&[]).add(&results[1].square().sum(&[]))
+            });
+            let order = on_demand(&graph, &Dependencies::of(&graph, &Views::of(&graph, false)));
+            let [a, b, second_a, second_b] =
+                places(&graph, &order, ["first a", "first b", "second a", "second b"]);
+            assert_eq!(a.max(b) < second_a.min(second_b), in_parts, "{a} {b} {second_a} {second_b}");
+        }
+    }
+
+    /// The gradient of a factor frees what it reads, so it comes first, unless that may not be in memory.
+    #[test]
+    fn readers_of_recomputed_results_stay_where_they_are() {
+        let graph = training(|trace, params| {
+            let factor = trace.param(&params.add("factor", [64], Init::Constant(0.5)));
+            let w = trace.param(&params.add("w", [64, 64], Init::fan_in(64)));
+            let part = |name: &str| trace.input(name, [128, 64]).matmul(&w).gelu().mul(&factor);
+            part("a").add(&part("b")).sum(&[])
+        });
+        let views = Views::of(&graph, false);
+        let (effects, dependencies) = (Effects::of(&graph, &views), Dependencies::of(&graph, &views));
+        let (reads, traced) = (reads_results(&graph, &views), (0..graph.nodes.len()).collect::<Vec<_>>());
+        let readers = |stays: &[bool]| -> Vec<usize> {
+            let order = by_rule(&effects, &dependencies, (Rule::FreeFirst, stays), &traced);
+            order.into_iter().filter(|&n| reads[n]).collect()
+        };
+        let [staying, free] = [&reads, &vec![false; reads.len()]].map(|stays| readers(stays));
+        assert!(staying.len() > 2 && staying.is_sorted(), "{staying:?}");
+        assert!(!free.is_sorted(), "{free:?}");
     }
 }
