@@ -283,7 +283,7 @@ impl Llama {
         for (i, block) in self.blocks.iter().enumerate() {
             streams = block.forward(&streams, &parts, context.map(|c| c.layer(i)).as_ref());
         }
-        parts::join(&streams).apply(&self.norm).reshape([b, s, self.config.width])
+        parts::join(&streams, &tokens).apply(&self.norm).reshape([b, s, self.config.width])
     }
 }
 
@@ -527,6 +527,18 @@ mod tests {
         }
         twin.run().expect("it runs");
         read.into_iter().map(|id| twin.value(id).expect("it was computed").to_vec()).collect()
+    }
+
+    #[test]
+    fn a_batch_without_tokens_is_an_error() {
+        let params = Params::new(0);
+        let model = Llama::new(&params, &LlamaConfig { vocabulary: 11, ..LlamaConfig::TINY }).expect("valid");
+        for shape in [[0, 5], [2, 0]] {
+            let graph = Trace::record(&params, Mode::Train, "y", |trace| {
+                model.hidden(&trace.ids("ids", shape, 11)).sum(&[])
+            });
+            assert!(graph.is_err(), "{shape:?}");
+        }
     }
 
     /// Parts of sequences with and without windows, of one and of several samples, and the last of fewer tokens.

@@ -55,11 +55,14 @@ pub(super) fn split(x: &Tensor, parts: &[Vec<Part>]) -> Vec<Vec<Tensor>> {
     rows_of_one(parts.iter().map(|parts| parts.iter().map(|part| part.of(x)).collect()).collect())
 }
 
-/// Joins parts `[samples, tokens, width]`, in order, to all tokens, `[b s, width]`.
+/// Joins parts `[samples, tokens, width]`, in order, to all tokens, with the shape of `like`, `[b s, width]`.
 #[track_caller]
-pub(super) fn join(parts: &[Vec<Tensor>]) -> Tensor {
+pub(super) fn join(parts: &[Vec<Tensor>], like: &Tensor) -> Tensor {
     let rows = |x: &Tensor| x.reshape([x.dim(0) * x.dim(1), x.dim(2)]);
-    concatenated(&parts.iter().flatten().map(rows).collect::<Vec<_>>(), 0)
+    match &parts.iter().flatten().map(rows).collect::<Vec<_>>()[..] {
+        [] => like.clone(),
+        all => concatenated(all, 0),
+    }
 }
 
 /// Notes that all parts together are one tensor, which a block passes on to the next.
