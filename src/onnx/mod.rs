@@ -364,24 +364,34 @@ impl Network {
         input.dims.iter().enumerate().map(dim).collect()
     }
 
+    /// The names of the values that hold the integers of an input, its own first: exporters cast and reshape them on the way.
+    fn same_integers<'a>(&'a self, input: &'a str) -> BTreeSet<&'a str> {
+        let mut names = BTreeSet::from([input]);
+        for node in self.graph().node.iter().filter(|node| KEEP_INTEGERS.contains(&&node.op_type[..])) {
+            if node.input.first().is_some_and(|read| names.contains(&read[..])) {
+                names.extend(node.output.iter().map(|output| &output[..]));
+            }
+        }
+        names
+    }
+
+    /// The rows of the table whose rows, along the first dimension, a node selects by one of the values `ids`; `None` if it does
+    /// something else.
+    fn selected_rows(&self, node: &NodeProto, ids: &BTreeSet<&str>) -> Option<i64> {
+        let [table, own] = &node.input[..] else { return None };
+        let first = node.attribute.iter().all(|attribute| attribute.name != "axis" || attribute.i == 0);
+        if node.op_type != "Gather" || !first || !ids.contains(&own[..]) {
+            return None;
+        }
+        let table = self.graph().initializer.iter().find(|tensor| tensor.name == *table)?;
+        table.dims.first().copied()
+    }
+
     /// Returns the rows of the smallest table whose rows the input selects.
     fn rows_of_table(&self, input: &str) -> Option<usize> {
-        let graph = self.graph();
-        // Exporters cast indices on the way.
-        let cast =
-            |name: &str| graph.node.iter().find(|node| node.op_type == "Cast" && node.output[..] == [name]);
-        let selects = |node: &&NodeProto| {
-            let [_, ids] = &node.input[..] else { return false };
-            let rows = node.attribute.iter().all(|attribute| attribute.name != "axis" || attribute.i == 0);
-            node.op_type == "Gather"
-                && rows
-                && (ids == input || cast(ids).is_some_and(|node| node.input[..] == [input]))
-        };
-        let rows = |node: &NodeProto| {
-            let table = graph.initializer.iter().find(|tensor| tensor.name == node.input[0])?;
-            usize::try_from(*table.dims.first()?).ok().filter(|rows| u32::try_from(*rows).is_ok())
-        };
-        graph.node.iter().filter(selects).filter_map(rows).min()
+        let ids = self.same_integers(input);
+        let rows = self.graph().node.iter().filter_map(|node| self.selected_rows(node, &ids));
+        rows.filter_map(|rows| u32::try_from(rows).ok()).map(|rows| rows as usize).min()
     }
 
     /// Returns the index that an integer of an input stands for: below 0 it counts from the end, where all that reads the
@@ -391,30 +401,23 @@ impl Network {
         if integer >= 0 {
             return u32::try_from(integer).ok();
         }
-        let graph = self.graph();
+        let (graph, ids) = (self.graph(), self.same_integers(input));
+        let captures = |node: &NodeProto| node.attribute.iter().any(|own| own.g.is_some());
+        if graph.output.iter().any(|output| ids.contains(&output.name[..])) || graph.node.iter().any(captures)
+        {
+            return None;
+        }
         let mut rows: Option<i64> = None;
-        let (mut names, mut seen) = (vec![input], BTreeSet::new());
-        while let Some(name) = names.pop() {
-            if !seen.insert(name) {
+        for node in graph.node.iter().filter(|node| node.input.iter().any(|read| ids.contains(&read[..]))) {
+            // Not as a shape, for example.
+            let keeps = node.output.iter().any(|output| ids.contains(&output[..]))
+                && !node.input[1..].iter().any(|read| ids.contains(&read[..]));
+            if keeps {
                 continue;
             }
-            let captures = |node: &NodeProto| node.attribute.iter().any(|own| own.g.is_some());
-            if graph.output.iter().any(|output| output.name == name) || graph.node.iter().any(captures) {
+            let own = self.selected_rows(node, &ids)?;
+            if *rows.get_or_insert(own) != own {
                 return None;
-            }
-            for node in graph.node.iter().filter(|node| node.input.iter().any(|read| read == name)) {
-                let first = || node.attribute.iter().all(|own| own.name != "axis" || own.i == 0);
-                match (&node.op_type[..], &node.input[..]) {
-                    ("Cast", [_]) => names.extend(node.output.iter().map(|output| &output[..])),
-                    ("Gather", [table, ids]) if ids == name && first() => {
-                        let table = graph.initializer.iter().find(|tensor| tensor.name == *table)?;
-                        let own = *table.dims.first()?;
-                        if *rows.get_or_insert(own) != own {
-                            return None;
-                        }
-                    }
-                    _ => return None,
-                }
             }
         }
         u32::try_from(rows?.checked_add(integer)?).ok()
@@ -439,6 +442,9 @@ impl Network {
         }
     }
 }
+
+/// Operations whose result has the elements of the first operand.
+const KEEP_INTEGERS: [&str; 6] = ["Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"];
 
 fn port(info: &ValueInfoProto) -> Port {
     let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());

@@ -96,6 +96,9 @@ fn integers_below_0_count_from_the_end_of_tables() {
     let one = network(&[gather], &[("t", [7, 2])]).unwrap();
     let found = [0, 6, -1, -7, -8].map(|id| one.index("ids", id));
     assert_eq!(found, [Some(0), Some(6), Some(6), Some(0), None]);
+    let reshaped = ("Reshape", &["ids", "shape"][..], "same");
+    let through = network(&[reshaped, ("Gather", &["t", "same"][..], "y")], &[("t", [7, 2])]).unwrap();
+    assert_eq!([through.index("ids", -1), through.index("shape", -1)], [Some(6), None]);
     // What else reads them would see other numbers.
     let also = ("Neg", &["ids"][..], "z");
     let mixed = network(&[gather, also], &[("t", [7, 2])]).unwrap();

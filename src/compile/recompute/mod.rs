@@ -43,8 +43,8 @@ pub enum Recompute {
     /// Nothing, except for [`PlanOptions::rebuild`](super::PlanOptions::rebuild).
     #[default]
     Off,
-    /// Segments of this many layers keep only their outputs. A layer is the part between two points where a
-    /// single tensor is passed on, such as a residual block; layers whose paths begin with the same number, such as
+    /// Segments of this many layers keep only their outputs. A layer lies between two points where a single tensor is
+    /// passed on, whole or in parts, such as a residual block; layers whose paths begin with the same number, such as
     /// attention and perceptron in `h.3` of a transformer, are one. In networks without such points, each matrix
     /// product or convolution starts a layer.
     Every(u32),
@@ -194,11 +194,14 @@ impl RecomputePlanner {
         // the sizes of a rank's shares.
         let free = gathers.buckets.is_empty();
         let scheduled = |recomputes| schedule::schedule(&graph, &Views::of(&graph, false), recomputes);
-        let order = if free { scheduled(false) } else { (0..graph.nodes.len()).collect() };
+        let (order, other) = match free {
+            true => parallel::both(|| scheduled(false), || Some(scheduled(true))),
+            false => ((0..graph.nodes.len()).collect(), None),
+        };
         let mut model = CostModel::of(&graph, &order, limits, card)?;
-        if free {
-            let other = model.in_order(&graph, &scheduled(true));
-            let [saved, recomputed] = [&model, &other].map(|model| lowest(model, &graph));
+        if let Some(other) = other {
+            let other = model.in_order(&graph, &other);
+            let (saved, recomputed) = parallel::both(|| lowest(&model, &graph), || lowest(&other, &graph));
             if recomputed + recomputed / WORTH < saved {
                 model = other;
             }

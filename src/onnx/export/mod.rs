@@ -317,9 +317,13 @@ impl<'a> Export<'a> {
     /// Returns the name of an operand of indices below `len`: larger ones select the last element.
     fn ids(&mut self, node: &Node, i: usize, len: usize) -> String {
         let ids = self.operand(node, i);
-        let below = match self.value(node, i).indices {
+        let mut from = node.inputs[i];
+        while let Some(Node { op: Op::Reshape(_), inputs, .. }) = self.makers.get(&from) {
+            from = inputs[0];
+        }
+        let below = match self.graph.value(from).indices {
             Some(crate::graph::Indices::Ids(below)) => below as usize <= len,
-            _ => matches!(self.makers.get(&node.inputs[i]), Some(Node { op: Op::ArgSort { .. }, .. })),
+            _ => matches!(self.makers.get(&from), Some(Node { op: Op::ArgSort { .. }, .. })),
         };
         if below {
             return ids;
