@@ -183,6 +183,11 @@ impl Value {
         self.dtype.bytes(self.shape.numel())
     }
 
+    /// What tells the tensor of which it has rows from others; `None` if it is a tensor of its own. Copies in fewer bits are another.
+    pub(crate) fn tensor_in_parts(&self) -> Option<(u32, u32, DType)> {
+        (self.rows_of > 0).then_some((self.part, self.rows_of, self.dtype))
+    }
+
     /// Makes it this rank's share of it.
     pub(crate) fn keep_share(&mut self, share: Share) {
         self.part_of = Some(PartOf::share(share, self.shape));

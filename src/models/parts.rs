@@ -67,8 +67,9 @@ pub(super) fn join(parts: &[Vec<Tensor>], like: &Tensor) -> Tensor {
 
 /// Notes that all parts together are one tensor, which a block passes on to the next.
 pub(super) fn rows_of_one(parts: Vec<Vec<Tensor>>) -> Vec<Vec<Tensor>> {
-    if let [first, _, ..] = &parts.concat()[..] {
-        first.trace().rows_of_one(&parts.concat());
+    let all = parts.concat();
+    if let [first, _, ..] = &all[..] {
+        first.trace().rows_of_one(&all);
     }
     parts
 }

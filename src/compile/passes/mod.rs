@@ -226,12 +226,12 @@ pub(crate) fn run(passes: &[Pass], graph: Graph, choices: &Choices<'_>) -> Graph
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::autodiff::differentiate;
     use crate::graph::Graph;
 
     /// A graph with its backward pass. The gradients are graph outputs.
-    pub(super) fn differentiated(graph: Graph) -> Graph {
+    pub(in crate::compile) fn differentiated(graph: Graph) -> Graph {
         let loss = graph.outputs[0].1;
         let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
         let ids: Vec<_> = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();

@@ -37,14 +37,9 @@ fn without_large_views(mut graph: Graph, max: u64) -> Graph {
     }
     let read: BTreeSet<ValueId> =
         graph.nodes.iter().flat_map(|node| node.inputs.iter().copied()).chain(graph.observed()).collect();
-    let nodes = std::mem::take(&mut graph.nodes);
-    let needed = |node: &Node| {
-        let result = node.outputs.first();
-        let unread = |id: &ValueId| is_large(graph.value(*id), max) && !read.contains(id);
-        !(matches!(node.op, Op::Reshape(_)) && result.is_some_and(unread))
-    };
-    let nodes = nodes.into_iter().filter(needed).collect();
-    graph.nodes = nodes;
+    let Graph { nodes, values, .. } = &mut graph;
+    let unread = |id: &ValueId| is_large(&values[id.index()], max) && !read.contains(id);
+    nodes.retain(|node| !(matches!(node.op, Op::Reshape(_)) && node.outputs.iter().all(unread)));
     graph
 }
 

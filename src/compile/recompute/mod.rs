@@ -193,7 +193,8 @@ impl RecomputePlanner {
         // Ranks gather parameters in the order of their readers, which must be the same on all of them: a schedule depends on
         // the sizes of a rank's shares.
         let free = gathers.buckets.is_empty();
-        let scheduled = |recomputes| schedule::schedule(&graph, &Views::of(&graph, false), recomputes);
+        let views = Views::of(&graph, false);
+        let scheduled = |recomputes| schedule::schedule(&graph, &views, recomputes);
         let (order, other) = match free {
             true => parallel::both(|| scheduled(false), || Some(scheduled(true))),
             false => ((0..graph.nodes.len()).collect(), None),

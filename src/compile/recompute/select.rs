@@ -215,9 +215,9 @@ impl Forward {
             model.reads(work).iter().for_each(|&slot| readers[slot as usize].push(at));
         }
         let mut first = BTreeMap::new();
-        let whole = |(slot, value): (usize, &Value)| match value.rows_of {
-            0 => slot,
-            number => *first.entry((value.part, number, value.dtype)).or_insert(slot),
+        let whole = |(slot, value): (usize, &Value)| match value.tensor_in_parts() {
+            None => slot,
+            Some(tensor) => *first.entry(tensor).or_insert(slot),
         };
         let whole = graph.values.iter().enumerate().map(whole).collect();
         Self { order, made, readers, whole }
@@ -294,7 +294,8 @@ impl Forward {
             match graph.nodes[self.order[at] as usize].op {
                 Op::Cast(_) | Op::Quantise { .. } => true,
                 Op::Concat { .. } => {
-                    model.reads(work).iter().any(|&slot| graph.values[slot as usize].rows_of > 0)
+                    let in_parts = |slot: &u32| graph.values[*slot as usize].tensor_in_parts().is_some();
+                    model.reads(work).iter().any(in_parts)
                 }
                 _ => false,
             }

@@ -5,7 +5,6 @@ use std::ops::Index;
 
 use crate::compile::analysis::Views;
 use crate::compile::passes::WHOLE;
-use crate::dtype::DType;
 use crate::graph::{Class, Graph, Node, Op, ValueId};
 
 /// For each node, its direct predecessors and successors.
@@ -122,9 +121,11 @@ fn gathers(graph: &Graph, readers: &[Vec<usize>], edges: &mut Vec<(usize, usize)
 /// What reads a part of a tensor that a layer passes on waits for its other parts, as it would for the whole: layers stay one
 /// after another.
 fn parts(graph: &Graph, producer: &[Option<usize>], readers: &[Vec<usize>], edges: &mut Vec<(usize, usize)>) {
-    let mut tensors: BTreeMap<(u32, u32, DType), Vec<usize>> = BTreeMap::new();
-    for (i, value) in graph.values.iter().enumerate().filter(|(_, value)| value.rows_of > 0) {
-        tensors.entry((value.part, value.rows_of, value.dtype)).or_default().push(i);
+    let mut tensors: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (i, value) in graph.values.iter().enumerate() {
+        if let Some(tensor) = value.tensor_in_parts() {
+            tensors.entry(tensor).or_default().push(i);
+        }
     }
     for values in tensors.into_values() {
         let made: Vec<usize> = values.iter().filter_map(|&i| producer[i]).collect();

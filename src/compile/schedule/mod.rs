@@ -193,8 +193,8 @@ impl<'a> Ready<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::autodiff::differentiate;
-    use crate::graph::{Init, Mode, Params, Trace};
+    use crate::compile::passes::tests::differentiated;
+    use crate::graph::{Init, Mode, Params, Tensor, Trace};
 
     /// The positions, in an order, of the nodes that compute values of these names.
     fn places<const N: usize>(graph: &Graph, order: &[usize], names: [&str; N]) -> [usize; N] {
@@ -204,15 +204,11 @@ mod tests {
         })
     }
 
-    fn training(body: impl FnOnce(&Trace, &Params) -> crate::graph::Tensor) -> Graph {
+    fn training(body: impl FnOnce(&Trace, &Params) -> Tensor) -> Graph {
         let params = Params::new(0);
-        let graph = Trace::record(&params, Mode::Train, "loss", |trace| body(trace, &params)).expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
-        let mut graph = trace.finish().expect("valid");
-        let pairs = gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).enumerate();
-        graph.outputs.extend(pairs.map(|(i, id)| (format!("gradient {i}"), id)));
-        graph
+        differentiated(
+            Trace::record(&params, Mode::Train, "loss", |trace| body(trace, &params)).expect("valid"),
+        )
     }
 
     /// On demand, the second part of a layer would run before the first part of the layer before.
