@@ -4,13 +4,14 @@
 fn moved(old: f32, batch: f32) -> f32 { return (1.0 - p.momentum) * old + p.momentum * batch; }
 #endif
 #if RUNNING && !END && !WHOLE
-// running_stats: r += momentum (s - r) for a mean and a variance, the batch's variance made unbiased
-// mean [c], var [c], batch_mean [c], batch_var [c] -> mean and var in place
+// running_stats: r += momentum (s - r) for a mean and a variance, the batch's variance made unbiased, of one part after another
+// mean [c], var [c], batch_mean [parts, c], batch_var [parts, c] -> mean and var in place
 // grid: one thread per channel, folded      overrides: none
 #import common/grid
 struct Params {
     threads_x: u32,
     channels: u32,
+    parts: u32,
     momentum: f32,
     unbias: f32,
 }
@@ -24,8 +25,11 @@ struct Params {
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let c = thread_number(id, p.threads_x);
     if (c < p.channels) {
-        mean[c] = moved(mean[c], batch_mean[c]);
-        variance[c] = moved(variance[c], batch_variance[c] * p.unbias);
+        for (var part = 0u; part < p.parts; part++) {
+            let at = part * p.channels + c;
+            mean[c] = moved(mean[c], batch_mean[at]);
+            variance[c] = moved(variance[c], batch_variance[at] * p.unbias);
+        }
     }
 }
 #else

@@ -121,6 +121,11 @@ impl Parallel {
         self.ranks > 1 && (self.shard == Shard::Parameters || self.tensor > 1)
     }
 
+    /// The most bytes that arrive as one value to be added or cut up, unless those of one rank are more.
+    pub(super) fn together(&self) -> u64 {
+        self.bucket.0 / 4
+    }
+
     /// The number of ranks among which the parts of a batch are distributed: all, or 1 where all compute each part together.
     /// [`PlanOptions::accumulate`](super::PlanOptions::accumulate) is as many by default in commands.
     pub fn data_ranks(&self) -> u32 {

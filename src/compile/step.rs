@@ -321,7 +321,7 @@ impl TrainStep {
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);
         if parallel.tensor > 1 {
-            passes::sum_ranks(&mut graph, parallel.ranks);
+            passes::sum_ranks(&mut graph, &parallel);
         }
         passes::order_exchanges(&mut graph);
         // What widens and fuses weights has been decided: they are gathered as they are stored.
@@ -548,7 +548,7 @@ impl Forward {
         }
         let mut graph = passes::run(before, graph, &choices);
         if parallel.tensor > 1 {
-            passes::sum_ranks(&mut graph, parallel.ranks);
+            passes::sum_ranks(&mut graph, &parallel);
             passes::order_exchanges(&mut graph);
         }
         let mut graph = passes::run(after, graph, &choices);

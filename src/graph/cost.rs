@@ -164,7 +164,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         Op::ArgSort { .. } => n.saturating_mul(first.last() as u64),
         Op::Resample { .. } => 8 * n,
         Op::ResampleGrad { .. } => 8 * first.numel(),
-        Op::Reduce { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
+        Op::Reduce { .. } | Op::SumParts { .. } | Op::LabelShare | Op::Mask(_) => first.numel(),
         Op::BatchStats { .. } => 4 * first.numel(),
         Op::BatchNorm(_) => NORM * n,
         Op::BatchNormGrad { .. } | Op::Gates(_) | Op::GatesGrad(_) => 16 * n,
@@ -174,7 +174,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         Op::Update { rule: Update::Sgd { .. }, .. } => 4 * first.numel(),
         Op::Update { rule: Update::Momentum { .. }, .. } => 6 * first.numel(),
         Op::Update { .. } => 16 * first.numel(),
-        Op::RunningStats(_) => 8 * first.numel(),
+        Op::RunningStats(_) => 8 * operand(2).numel(),
         Op::Custom(kernel) => kernel.flops.unwrap_or(n),
         Op::Fused(chain) => linked(chain),
         // Operations that only move elements cost no arithmetic; all others count one operation per element.

@@ -171,6 +171,14 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
             (from, to) => Err(format!("cast of {from} {} to {to}: go through f32", shape(0))),
         },
         Op::Copy | Op::Detach | Op::SumRanks { .. } => same(0),
+        Op::SumParts { shape: part } => {
+            all_float(inputs)?;
+            let parts = shape(0).numel().checked_div(part.numel()).unwrap_or(0);
+            if parts * part.numel() != shape(0).numel() || inputs.get(1).is_some_and(|sum| sum.0 != *part) {
+                return Err(format!("{} of {} by {part}", op.name(), shape(0)));
+            }
+            Ok(vec![(*part, F32)])
+        }
         Op::Fill { shape, .. } => Ok(vec![(*shape, F32)]),
         Op::Update { rule, stored, share, .. } => {
             let own = Update::STATE + rule.states() + rule.others();

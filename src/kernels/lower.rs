@@ -71,6 +71,7 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::BatchNorm(_) => (inputs[0].1 == DType::F32).then_some(0).into_iter().collect(),
         Op::BatchNormGrad { .. } => vec![5],
         Op::EmbeddingGrad { .. } if inputs.len() > 2 => vec![2],
+        Op::SumParts { .. } if inputs.len() > 1 => vec![1],
         Op::RowNormGrad { .. } => vec![3],
         Op::Rotary { .. } => vec![0],
         Op::Send { .. } | Op::Replace { .. } => (inputs.len() > 1).then_some(1).into_iter().collect(),
@@ -152,6 +153,7 @@ fn by_op(site: &Site) -> Result<Lowered> {
         Op::ScatterAdd { axis, .. } => indices::scatter_add(site, *axis),
         Op::ArgSort { descending } => indices::argsort(site, *descending)?.into(),
         Op::Concat { axis } => movement::concat(site, *axis),
+        Op::SumParts { shape } => reduce::sum_parts(site, *shape).into(),
         Op::Copy | Op::Detach | Op::SumRanks { .. } => movement::copy(site, 0).into(),
         Op::Fill { value, .. } => movement::fill(site, *value).into(),
         Op::Update { rule, rate, stored, share } => {

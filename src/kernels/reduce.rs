@@ -4,7 +4,7 @@ use super::elementwise::{fused, six};
 use super::grid::per_thread;
 use super::kernel::Variants;
 use super::split::threads_fill;
-use super::{Kernel, Launch, Lowered, Operand, Site};
+use super::{Kernel, Launch, Lowered, Operand, Site, and_in_place};
 use crate::dtype::{DType, FrozenStorage};
 use crate::graph::Reduction;
 use crate::limits::AdapterClass;
@@ -20,14 +20,20 @@ const LANES: u64 = GROUP as u64 / OUTPUTS;
 /// The most elements that they read, 4 MiB: of more, 32 neighbours are read together, and workgroups reduce their sums.
 const FEW: u64 = 1 << 20;
 
-static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC4"], &[1, 3], 64, &[&[]]);
-static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[], &[1, 3], 64, &[&[]]);
+static SUM_PARTS: Kernel = Kernel::new("sum_parts", "reduce/parts", &["STORE_VEC4"], &[2, 3], 64, &[&[]]);
+static SUM_PARTS_EACH: Kernel = Kernel::new("sum_parts_each", "reduce/parts", &[], &[2, 3], 64, &[&[]]);
+static SUM_PARTS_ON: Kernel =
+    Kernel::new("sum_parts_on", "reduce/parts", &["STORE_VEC4", "SUM"], &[1, 2, 3], 64, &[&[]]);
+static SUM_PARTS_EACH_ON: Kernel =
+    Kernel::new("sum_parts_each_on", "reduce/parts", &["SUM"], &[1, 2, 3], 64, &[&[]]);
 
 pub(super) fn kernels() -> Vec<Kernel> {
     let forms = [REDUCE.clone(), REDUCE.in_workgroups(GROUP)];
     let types =
         FrozenStorage::ALL.map(|storage| forms.each_ref().map(|kernel| reading(kernel, storage.dtype())));
-    [types.as_flattened(), &[SUM_PARTS.clone(), SUM_PARTS_EACH.clone()]].concat()
+    let parts = [SUM_PARTS.clone(), SUM_PARTS_EACH.clone()];
+    let on = and_in_place(&[SUM_PARTS_ON.clone(), SUM_PARTS_EACH_ON.clone()]);
+    [types.as_flattened(), &parts, &on].concat()
 }
 
 /// Returns the kernel for an operand of this element type. Other types than `f32` are for sums of squares.
@@ -116,11 +122,32 @@ pub(super) fn sum_of_parts(site: &Site, from: Operand, parts: u64, len: u64, low
 /// Returns the launch that sums `parts` consecutive tensors of `len` elements in order, and applies the node's
 /// epilogue.
 pub(super) fn sum_in_order(site: &Site, from: Operand, parts: u64, len: u64) -> Launch<Operand> {
-    // Of short tensors, vec4s would be too few threads.
-    let vec4 = len.is_multiple_of(4) && threads_fill(site.limits.class, len / 4, SUM_PARTS.workgroup);
-    let (kernel, threads) = if vec4 { (&SUM_PARTS, len / 4) } else { (&SUM_PARTS_EACH, len) };
-    let params = [threads, parts, len].map(|word| word as u32);
-    fused::with_epilogue(site, per_thread(site, kernel, threads, vec![from, Operand::Output(0)], &params))
+    let memory = vec![from, Operand::Output(0)];
+    fused::with_epilogue(site, in_order(site, [&SUM_PARTS, &SUM_PARTS_EACH], memory, [parts, len]))
+}
+
+/// Returns the launch of [`Op::SumParts`](crate::graph::Op::SumParts).
+pub(super) fn sum_parts(site: &Site, part: Shape) -> Launch<Operand> {
+    let sizes = [site.inputs[0].0.numel() / part.numel(), part.numel()];
+    let memory = vec![Operand::Input(0), Operand::Output(0)];
+    if site.inputs.len() == 1 {
+        return in_order(site, [&SUM_PARTS, &SUM_PARTS_EACH], memory, sizes);
+    }
+    let sum = site.in_place.is_none().then_some(Operand::Input(1));
+    let kernels = [&SUM_PARTS_ON, &SUM_PARTS_EACH_ON].map(|kernel| site.variant(kernel));
+    in_order(site, kernels.each_ref(), sum.into_iter().chain(memory).collect(), sizes)
+}
+
+/// Returns the launch of a kernel that sums parts of some length, or of the second if vec4s are too few threads.
+fn in_order(
+    site: &Site,
+    [of_quads, of_each]: [&Kernel; 2],
+    memory: Vec<Operand>,
+    [parts, len]: [u64; 2],
+) -> Launch<Operand> {
+    let vec4 = len.is_multiple_of(4) && threads_fill(site.limits.class, len / 4, of_quads.workgroup);
+    let (kernel, threads) = if vec4 { (of_quads, len / 4) } else { (of_each, len) };
+    per_thread(site, kernel, threads, memory, &[threads as u32, parts as u32])
 }
 
 struct Passes<'a> {

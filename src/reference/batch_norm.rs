@@ -69,11 +69,13 @@ pub(super) fn grad(inputs: &[Array], activation: Activation, training: bool) -> 
 }
 
 /// Updates `memory[0]` and `memory[1]`, the running mean and variance, with `memory[2]` and `memory[3]`,
-/// those of the batch.
+/// those of the batch, or of one part of it after another.
 pub(super) fn running(memory: &mut [Vec<f64>], running: &Running) {
     let (momentum, unbias) = (f64::from(running.momentum), f64::from(running.unbias));
-    for i in 0..memory[0].len() {
-        memory[0][i] += momentum * (memory[2][i] - memory[0][i]);
-        memory[1][i] += momentum * (memory[3][i] * unbias - memory[1][i]);
+    let channels = memory[0].len();
+    for i in 0..memory[2].len() {
+        let c = i % channels;
+        memory[0][c] += momentum * (memory[2][i] - memory[0][c]);
+        memory[1][c] += momentum * (memory[3][i] * unbias - memory[1][c]);
     }
 }

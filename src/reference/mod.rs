@@ -291,6 +291,7 @@ impl<'a> Twin<'a> {
             Op::Fused(chain) => vec![fused::chain(chain, &inputs, self.noise)],
             op if fused::can_fuse(op) => vec![fused::link(op, &inputs, shape(0))],
             Op::Reduce { kind, axes } => vec![reduce::reduce(*kind, *axes, x(0))],
+            Op::SumParts { shape } => vec![reduce::sum_parts(*shape, x(0), inputs.get(1).copied())],
             Op::Softmax { log } => vec![rows::softmax(x(0), *log)],
             Op::SoftmaxGrad { log } => vec![rows::softmax_grad(x(0), x(1), *log)],
             Op::CrossEntropy => loss::cross_entropy(x(0), x(1)),

@@ -2,6 +2,7 @@
 
 use super::{Array, offsets};
 use crate::graph::{Reduction, largest};
+use crate::shape::Shape;
 
 pub(super) fn reduce(kind: Reduction, axes: u8, x: Array) -> Vec<f64> {
     let mut kept = x.shape;
@@ -20,6 +21,15 @@ pub(super) fn reduce(kind: Reduction, axes: u8, x: Array) -> Vec<f64> {
     if kind == Reduction::Mean {
         let count = x.data.len() as f64 / y.len() as f64;
         y.iter_mut().for_each(|v| *v /= count);
+    }
+    y
+}
+
+/// Adds parts of this shape, one after another, to a sum.
+pub(super) fn sum_parts(part: Shape, x: Array, sum: Option<Array>) -> Vec<f64> {
+    let mut y = sum.map_or_else(|| vec![0.0; part.numel() as usize], |sum| sum.data.to_vec());
+    for part in x.data.chunks(y.len().max(1)) {
+        y.iter_mut().zip(part).for_each(|(sum, v)| *sum += v);
     }
     y
 }

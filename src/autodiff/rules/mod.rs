@@ -137,6 +137,7 @@ pub(super) fn vjp(op: &Op, site: &Site) -> Vec<Option<Tensor>> {
         | Op::Send { .. }
         | Op::Receive { .. }
         | Op::Replace { .. }
+        | Op::SumParts { .. }
         | Op::LossScale { .. }
         | Op::Fused(_)
         | Op::MatMul { then: Some(_), .. }

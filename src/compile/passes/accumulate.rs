@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::exchange::{Exchanges, Part, SharedBucket, Sums};
+use super::buckets::{Part, SharedBucket, Sums};
+use super::exchange::{Exchanges, add_parts};
 use super::lookup_grads::Lookups;
 use crate::compile::Parallel;
 use crate::dtype::{DType, WeightStorage};
@@ -65,7 +66,7 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
     let mut lookups = Lookups::take(&graph, &mut nodes, gradients, parts.total);
     let outputs = std::mem::take(&mut graph.outputs);
     let ranks = parts.parallel.ranks;
-    let exchanges = &Exchanges::new(parts.counts.clone());
+    let exchanges = &Exchanges::new(parts.counts.clone(), &parts.parallel);
     let mut exchanged = Sums::new(&graph, &nodes, [gradients, read], &lookups, &parts);
     let mut copies = Copies { rows: BTreeMap::new(), graph, parts: parts.clone() };
     copies.widen_inputs();
@@ -140,18 +141,21 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
     let mut lists: Vec<_> = chosen.filter(|(_, chosen)| **chosen).map(|(list, _)| list).collect();
     lists.extend(changes.iter_mut().flat_map(|change| &mut change.operands));
     exchanges.gather_parts(&mut copies.graph, lists);
-    for part in 0..parts.total as usize {
-        copies.graph.nodes.extend(changes.iter().map(|change| change.of_part(part)));
+    let gathered = changes.iter().filter_map(|change| change.operands.first()).map(Vec::len).max();
+    for parts in 0..gathered.unwrap_or(0) {
+        copies.graph.nodes.extend(changes.iter().map(|change| change.of_parts(parts)));
     }
-    for (((name, _), parts), averaged) in outputs.into_iter().zip(results).zip(averaged) {
-        let id = if averaged { copies.mean(&parts, &nodes) } else { copies.join(&parts, &nodes) };
+    for (((name, id), parts), averaged) in outputs.into_iter().zip(results).zip(averaged) {
+        let shape = copies.graph.value(id).shape;
+        let id = if averaged { copies.mean(&parts, shape, &nodes) } else { copies.join(&parts, &nodes) };
         copies.graph.outputs.push((name, id));
     }
     let mut wholes = Vec::new();
-    for (((value, _), parts), summed) in read.iter().zip(&read_parts).zip(summed) {
+    for (((value, gradient), parts), summed) in read.iter().zip(&read_parts).zip(summed) {
+        let shape = copies.graph.value(*gradient).shape;
         wholes.push(match sums.get(value) {
             Some(sum) => *sum,
-            None if summed => copies.sum(parts, &nodes),
+            None if summed => copies.sum(parts, shape, &nodes),
             None => copies.join(parts, &nodes),
         });
     }
@@ -178,12 +182,12 @@ impl Change {
         changes[i].operands.iter_mut().zip(values).for_each(|(list, id)| list.push(id));
     }
 
-    fn of_part(&self, part: usize) -> Node {
+    fn of_parts(&self, i: usize) -> Node {
         let mut operands = self.operands.iter();
         let mutates = self.node.op.mutates();
-        let input = |(i, id): (usize, &ValueId)| match mutates.contains(&i) {
+        let input = |(n, id): (usize, &ValueId)| match mutates.contains(&n) {
             true => *id,
-            false => operands.next().map_or(*id, |list| list[part]),
+            false => operands.next().map_or(*id, |list| list[i]),
         };
         Node { inputs: self.node.inputs.iter().enumerate().map(input).collect(), ..self.node.clone() }
     }
@@ -345,13 +349,20 @@ impl Copies {
         });
     }
 
-    fn sum(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
-        let add = Op::Binary(Binary::Add);
-        parts[1..].iter().fold(parts[0], |sum, &part| self.emit(add.clone(), &[sum, part], nodes))
+    /// Adds values of one shape in all parts, which several ranks have gathered.
+    fn sum(&mut self, parts: &[ValueId], shape: Shape, nodes: &[Node]) -> ValueId {
+        if self.parts.parallel.ranks == 1 {
+            let add = Op::Binary(Binary::Add);
+            return parts[1..]
+                .iter()
+                .fold(parts[0], |sum, &part| self.emit(add.clone(), &[sum, part], nodes));
+        }
+        let first = add_parts(&mut self.graph, None, parts[0], shape);
+        parts[1..].iter().fold(first, |sum, &part| add_parts(&mut self.graph, Some(sum), part, shape))
     }
 
-    fn mean(&mut self, parts: &[ValueId], nodes: &[Node]) -> ValueId {
-        let sum = self.sum(parts, nodes);
+    fn mean(&mut self, parts: &[ValueId], shape: Shape, nodes: &[Node]) -> ValueId {
+        let sum = self.sum(parts, shape, nodes);
         self.emit(Op::Unary(Unary::Scale(1.0 / self.parts.total as f32)), &[sum], nodes)
     }
 
@@ -373,7 +384,8 @@ impl Copies {
             return output;
         }
         let mut value = self.graph.value(parts[0]).clone();
-        value.shape = value.shape.with(0, value.shape.dims()[0] * parts.len());
+        let rows = parts.iter().map(|part| self.graph.value(*part).shape.dims()[0]).sum();
+        value.shape = value.shape.with(0, rows);
         let phase = phase_of(&value);
         let output = self.add(value, "parts");
         self.push(Op::Concat { axis: 0 }, parts, output, phase, nodes);

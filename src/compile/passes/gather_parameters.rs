@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::exchange::{SharedBucket, order_exchanges, receive};
+use super::buckets::SharedBucket;
+use super::exchange::{order_exchanges, receive};
 use super::share_updates::send_shares;
 use crate::compile::Parallel;
 use crate::graph::{Class, Graph, Node, Op, Phase, Sharded, Value, ValueId};

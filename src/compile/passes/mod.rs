@@ -2,6 +2,7 @@
 //! bitwise identical. The tables define when and in which order they run.
 
 mod accumulate;
+mod buckets;
 mod dealias_operands;
 mod eliminate_dead_code;
 mod exchange;
@@ -36,9 +37,10 @@ use crate::graph::Graph;
 use crate::limits::Limits;
 
 pub(crate) use accumulate::{Accumulated, Parts, accumulate};
+pub(crate) use buckets::SharedBucket;
 pub(crate) use dealias_operands::dealias_operands;
 use eliminate_dead_code::eliminate_dead_code;
-pub(crate) use exchange::{SharedBucket, order_exchanges};
+pub(crate) use exchange::order_exchanges;
 use fold_scalar_grads::fold_scalar_grads;
 use fold_upcasts::fold_upcasts;
 use fuse_concat_into_conv::fuse_concat_into_conv;

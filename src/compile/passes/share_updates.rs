@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::exchange::{Exchanges, SharedBucket, add_exchange, added, new_token, node, send};
+use super::buckets::SharedBucket;
+use super::exchange::{Exchanges, add_exchange, add_parts, new_token, node, send};
 use crate::compile::analysis::Uses;
 use crate::compile::{Parallel, Shard};
 use crate::graph::{ExchangeKind, Graph, Node, Op, Share, ValueId};
@@ -15,7 +16,7 @@ pub(crate) fn share_updates(graph: &mut Graph, buckets: &[SharedBucket], paralle
     if buckets.is_empty() && parallel.tensor == 1 {
         return;
     }
-    combine_flags(graph, parallel.ranks);
+    combine_flags(graph, &parallel);
     if buckets.is_empty() || parallel.shard == Shard::Parameters {
         return;
     }
@@ -103,13 +104,14 @@ pub(super) fn send_shares(
 }
 
 /// Each rank checks its own shares: the flag is that of any.
-fn combine_flags(graph: &mut Graph, ranks: u32) {
+fn combine_flags(graph: &mut Graph, parallel: &Parallel) {
     let Some(check) = graph.nodes.iter().position(|node| node.op == Op::NotFinite) else { return };
     let after = graph.nodes.split_off(check + 1);
     let flag = graph.nodes[check].outputs[0];
     let mut flags = vec![flag];
-    Exchanges::new(vec![1; ranks as usize]).gather_parts(graph, vec![&mut flags]);
-    let any = flags[1..].iter().fold(flags[0], |before, &other| added(graph, before, other));
+    let shape = graph.value(flag).shape;
+    Exchanges::new(vec![1; parallel.ranks as usize], parallel).gather_parts(graph, vec![&mut flags]);
+    let any = add_parts(graph, None, flags[0], shape);
     for mut node in after {
         node.inputs.iter_mut().filter(|id| **id == flag).for_each(|id| *id = any);
         graph.nodes.push(node);

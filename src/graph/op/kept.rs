@@ -70,6 +70,7 @@ impl Op {
             | Self::Send { .. }
             | Self::Receive { .. }
             | Self::Replace { .. }
+            | Self::SumParts { .. }
             | Self::SumRanks { .. }
             | Self::Attention(_)
             | Self::AttentionGrad(_)

@@ -253,6 +253,12 @@ pub enum Op {
     /// Rows of `k` and `v` are stored into the caches, from row `length` on; those past the end are not. The caches may be
     /// stored in 16 bits. Forward passes only.
     CachedAttention(Attend),
+    /// `x [n, ..], sum? → sum + x[0] + x[1] + ..`, in this order: the parts that ranks sent, added as one device adds them.
+    /// Only plans add it.
+    SumParts {
+        /// Shape of the sum and of each part.
+        shape: Shape,
+    },
     /// `x → Σ x` over the ranks that compute a layer together; with `of_gradient`, `x → x`, whose gradient is that sum.
     /// Only plans add it, and replace it by sends, receives and sums.
     SumRanks {
@@ -354,8 +360,8 @@ pub enum Op {
         /// Mean and deviation are functions of `x`, not constants.
         training: bool,
     },
-    /// Updates running statistics in place; no outputs. Inputs: `running mean, running var, mean, var`, each
-    /// `[c]`.
+    /// Updates running statistics in place; no outputs. Inputs: `running mean [c], running var [c], mean, var`, the latter `[c]`
+    /// or, of several parts of a batch one after another, `[parts, c]`.
     RunningStats(Running),
     /// `x [n, c, h, w] → y [n, c, h', w']`
     Resample {

@@ -70,6 +70,7 @@ named! {
         Op::Send { .. } => "send",
         Op::Receive { .. } => "receive",
         Op::Replace { .. } => "replace",
+        Op::SumParts { .. } => "sum_parts",
         Op::SumRanks { .. } => "sum_ranks",
         Op::Attention(_) => "attention",
         Op::AttentionGrad(_) => "attention_grad",
@@ -179,6 +180,7 @@ impl Op {
             | Self::Send { .. }
             | Self::Receive { .. }
             | Self::Replace { .. }
+            | Self::SumParts { .. }
             | Self::SumRanks { .. }
             | Self::LossScaleSeed { .. }
             | Self::NotFinite

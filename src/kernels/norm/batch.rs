@@ -215,7 +215,8 @@ pub(in crate::kernels) fn grad(site: &Site, activation: Activation, training: bo
 pub(in crate::kernels) fn running_stats(site: &Site, running: Running) -> Launch<Operand> {
     let Running { momentum, unbias } = running;
     let channels = site.inputs[0].0.numel();
-    let params = [channels as u32, momentum.to_bits(), unbias.to_bits()];
+    let parts = site.inputs[2].0.numel() / channels;
+    let params = [channels as u32, parts as u32, momentum.to_bits(), unbias.to_bits()];
     let memory = [0, 1, 2, 3].map(Operand::Input).to_vec();
     per_thread(site, &RUNNING_STATS, channels, memory, &params)
 }

@@ -202,6 +202,7 @@ pub(super) const COMPILER: &[Row] = &[
     row("send", "", "copy to what is sent to other ranks", NO, &[]),
     row("receive", "", "copy from what other ranks sent", NO, &[]),
     row("replace", "", "copy to a parameter of what other ranks updated", NO, &[]),
+    row("sum_parts", "", "the sum of what ranks sent, in the order of the parts", NO, &[]),
     row(
         "sum_ranks",
         "",

@@ -103,7 +103,7 @@ fn every_table_has_a_test() {
         ("docs/fit.md", &["cards", "offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
-        ("docs/scale.md", &["adapters", "together", "scale", "many"]),
+        ("docs/scale.md", &["adapters", "together", "scale"]),
         ("docs/fine-tuning.md", &["bytes", "published", "tokens"]),
         ("benches/results/compare.md", &["speed"]),
     ]);

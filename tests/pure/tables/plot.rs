@@ -1,4 +1,4 @@
-//! The picture of docs/scale.md, drawn from its table of many ranks.
+//! The picture of docs/scale.md, drawn from its table of ranks.
 
 use std::fmt::Write as _;
 
@@ -110,8 +110,8 @@ fn panel(out: &mut String, [x, y]: [f64; 2], ranks: &[String], top: f64, lines: 
 }
 
 fn picture(document: &str) -> String {
-    let [_, many, _] = parts("docs/scale.md", document, "many");
-    let (ranks, networks) = table(many);
+    let [_, of_ranks, _] = parts("docs/scale.md", document, "scale");
+    let (ranks, networks) = table(of_ranks);
     let across = |i: usize| LEFT + i as f64 * (PANEL[0] + GAP[0]);
     let below = TOP + PANEL[1] + GAP[1] + 18.0;
     let (width, height) = (across(networks.len()) - 20.0, below + PANEL[1] + 40.0);
@@ -144,7 +144,7 @@ fn picture(document: &str) -> String {
 }
 
 #[test]
-fn the_picture_of_many_ranks_is_that_of_the_table() {
+fn the_picture_of_ranks_is_that_of_the_table() {
     let expected = picture(&read("docs/scale.md"));
     if std::env::var("WGRAD_TABLES").as_deref() == Ok("write") {
         std::fs::write(path(FILE), expected).unwrap_or_else(|e| panic!("{FILE}: {e}"));

@@ -7,9 +7,7 @@ use wgrad::limits::Card;
 use super::networks::{options, plan};
 use super::{bytes, check, fine_tuning, markdown, rounded, strings};
 
-const RANKS: [u32; 4] = [1, 2, 8, 64];
-/// Ranks of the second table, whose plans take minutes.
-const MANY_RANKS: [u32; 4] = [1, 8, 64, 1024];
+const RANKS: [u32; 5] = [1, 2, 8, 64, 1024];
 
 /// Links, by the bytes per second of each rank.
 const LINKS: [(&str, f64); 3] =
@@ -19,7 +17,7 @@ const LINKS: [(&str, f64); 3] =
 /// recomputed.
 type Network = (&'static str, usize, Option<usize>, bool);
 
-const NETWORKS: [Network; 2] = [("gpt2", 8, Some(1024), false), ("resnet50", 64, None, false)];
+const NETWORKS: [Network; 3] = [("gpt2", 8, Some(1024), false), ("resnet50", 64, None, false), LARGE];
 const LARGE: Network = ("llama-3.1-8b", 2, Some(2048), true);
 
 fn plan_of((name, samples, seq, lean): Network, accumulate: u32, parallel: Parallel) -> Plan {
@@ -44,15 +42,15 @@ fn title((name, samples, seq, lean): Network) -> String {
     format!("{name}, {samples}{tokens} a rank{}", if lean { ", bf16, `every:1`" } else { "" })
 }
 
-fn rows(network: Network, counts: [u32; 4]) -> Vec<Vec<String>> {
+fn rows(network: Network) -> Vec<Vec<String>> {
     let of = |ranks: u32, shard: Shard| plan_of(network, ranks, Parallel { shard, ..Parallel::of(0, ranks) });
-    let plans = counts.map(|ranks| of(ranks, Shard::None));
+    let plans = RANKS.map(|ranks| of(ranks, Shard::None));
     let alone = seconds(&plans[0]);
     let mut rows = vec![vec![title(network), "bytes of a rank".to_owned()]];
     rows[0].extend(plans.iter().map(|plan| bytes(plan.footprint().total())));
     for (shard, title) in [(Shard::Optimizer, "optimizer sharded"), (Shard::Parameters, "parameters sharded")]
     {
-        let sharded = counts.map(|ranks| of(ranks, shard));
+        let sharded = RANKS.map(|ranks| of(ranks, shard));
         let of =
             |plan: &Plan| format!("{}, {} ms", bytes(plan.footprint().total()), rounded(1e3 * seconds(plan)));
         rows.push([vec![String::new(), title.to_owned()], sharded.iter().map(of).collect()].concat());
@@ -111,13 +109,9 @@ fn rows_of_adapters(base: FrozenStorage) -> Vec<Vec<String>> {
     numbers_of(&format!("{name}, base in {}", base.name()), &plans)
 }
 
-fn header(counts: [u32; 4]) -> Vec<String> {
+fn header<const N: usize>(counts: [u32; N]) -> Vec<String> {
     let title = |ranks: u32| if ranks == 1 { "1 rank".to_owned() } else { ranks.to_string() };
     [strings(&["network", ""]), counts.map(title).to_vec()].concat()
-}
-
-fn table(networks: impl IntoIterator<Item = Network>, counts: [u32; 4]) -> String {
-    markdown(&header(counts), networks.into_iter().flat_map(|network| rows(network, counts)))
 }
 
 #[test]
@@ -134,11 +128,5 @@ fn table_of_adapters_on_several_ranks_matches_the_plans() {
 
 #[test]
 fn table_of_ranks_matches_the_plans() {
-    check("docs/scale.md", "scale", &table(NETWORKS, RANKS));
-}
-
-#[test]
-#[ignore = "takes five minutes; scripts/tables.sh runs it"]
-fn table_of_many_ranks_matches_the_plans() {
-    check("docs/scale.md", "many", &table(NETWORKS.into_iter().chain([LARGE]), MANY_RANKS));
+    check("docs/scale.md", "scale", &markdown(&header(RANKS), NETWORKS.into_iter().flat_map(rows)));
 }

@@ -1,8 +1,8 @@
 //! Operations that only graph passes create: convolutions that read through a norm or concatenate two images,
-//! and products of 16-bit operands.
+//! products of 16-bit operands, and those on what ranks send.
 
 use wgrad::dtype::DType;
-use wgrad::graph::{Activation, Op, Source, Window};
+use wgrad::graph::{Activation, Op, Running, Source, Window};
 use wgrad::shape::Shape;
 
 /// An operation with the types of its operands and results.
@@ -33,6 +33,21 @@ pub fn rewritten() -> Vec<Typed> {
             }
         }
     }
+    for len in [30, 1 << 20] {
+        let (parts, sum): (&[usize], &[usize]) = (&[5, len], &[len]);
+        for inputs in [&[parts][..], &[parts, sum]] {
+            list.push(Typed {
+                op: Op::SumParts { shape: Shape::from([len]) },
+                inputs: f32s(inputs),
+                outputs: f32s(&[sum]),
+            });
+        }
+    }
+    list.push(Typed {
+        op: Op::RunningStats(Running { momentum: 0.1, unbias: 1.0 }),
+        inputs: f32s(&[&[7], &[7], &[5, 7], &[5, 7]]),
+        outputs: Vec::new(),
+    });
     list
 }
 
