@@ -7,7 +7,7 @@ use wgrad::dtype::{Precision, WeightStorage};
 use wgrad::graph::{Class, Params, Value};
 use wgrad::limits::{Card, Limits};
 use wgrad::models::{Model, ModelOptions};
-use wgrad::nn::Embedding;
+use wgrad::nn::{Embedding, Linear};
 use wgrad::optim::Optimizer;
 use wgrad::report::kept;
 use wgrad::{Bytes, Error};
@@ -225,6 +225,42 @@ fn sharded_parameters_are_whole_only_while_they_are_read() {
         let total = |plan: &Plan| plan.footprint().total();
         assert!(total(&parameters) < total(&optimizer), "{ranks}");
     }
+}
+
+/// With recomputation as without, gradients leave during the backward pass.
+#[test]
+fn recomputation_on_several_ranks_takes_less_memory() {
+    let step = Model::named("gpt2", 0).and_then(|model| model.train_step(1)).expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    for shard in [Shard::None, Shard::Optimizer, Shard::Parameters] {
+        let peak = |recompute| {
+            let parallel = sharded(0, 4, shard);
+            let options = PlanOptions { accumulate: 4, parallel, recompute, ..PlanOptions::default() };
+            step.plan(&options, &limits).expect("planned").peak_bytes()
+        };
+        let [kept, recomputed] = [Recompute::Off, Recompute::Every(1)].map(peak);
+        assert!(recomputed < kept - kept / 8, "{shard:?}: {} and {}", Bytes(kept), Bytes(recomputed));
+    }
+}
+
+/// With recomputation as without, the shares of gradients are not kept to the end of the step.
+#[test]
+fn sharded_updates_run_during_the_backward_pass() {
+    let params = Params::new(0);
+    let layers: Vec<Linear> = (0..16).map(|i| Linear::new(&params.scope(i), 512, 512)).collect();
+    let step = TrainStep::trace(&params, |trace| {
+        let x = layers.iter().fold(trace.input("x", [4, 512]), |x, layer| x.apply(layer).relu());
+        x.square().mean(&[])
+    });
+    let step = step.expect("valid");
+    let limits = Limits::named("nvidia").expect("a preset");
+    let peak = |recompute| {
+        let parallel = sharded(0, 2, Shard::Parameters);
+        let options = PlanOptions { accumulate: 2, parallel, recompute, ..PlanOptions::default() };
+        step.plan(&options, &limits).expect("planned").peak_bytes()
+    };
+    let [kept, recomputed] = [Recompute::Off, Recompute::Every(1)].map(peak);
+    assert!(recomputed <= kept + BUCKET, "{} and {}", Bytes(kept), Bytes(recomputed));
 }
 
 #[test]

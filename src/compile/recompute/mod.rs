@@ -197,7 +197,7 @@ impl RecomputePlanner {
         let scheduled = |recomputes| schedule::schedule(&graph, &views, recomputes);
         let (order, other) = match free {
             true => parallel::both(|| scheduled(false), || Some(scheduled(true))),
-            false => ((0..graph.nodes.len()).collect(), None),
+            false => (schedule::early_updates(&graph, &views), None),
         };
         let mut model = CostModel::of(&graph, &order, limits, card)?;
         if let Some(other) = other {

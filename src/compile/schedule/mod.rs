@@ -28,16 +28,30 @@ pub(super) fn schedule(graph: &Graph, views: &Views, recomputes: bool) -> Vec<us
     let wanted = on_demand(graph, &dependencies);
     let stays = if recomputes { reads_results(graph, views) } else { vec![false; traced.len()] };
     let list = |rule, start: &[usize]| by_rule(&effects, &dependencies, (rule, &stays), start);
+    // With it, ranks would compute and receive what grows memory last, and all that they send later would wait for it.
+    let grow_least = graph.exchanges.is_empty().then(|| list(Rule::GrowLeast, &traced));
     let candidates = [
-        list(Rule::FreeFirst, &traced),
-        list(Rule::GrowLeast, &traced),
-        traced,
-        list(Rule::FreeFirst, &wanted),
-        wanted,
+        Some(list(Rule::FreeFirst, &traced)),
+        grow_least,
+        Some(traced.clone()),
+        Some(list(Rule::FreeFirst, &wanted)),
+        Some(wanted),
     ];
     // Ties take the first candidate.
-    let best = candidates.into_iter().min_by_key(|order| peak(&effects, order));
+    let best = candidates.into_iter().flatten().min_by_key(|order| peak(&effects, order));
     late(graph, improve::improve(&effects, &dependencies, best.unwrap_or_default()))
+}
+
+/// The traced order, but each update of a parameter right after the last operation that it waits for. It does not depend on sizes.
+pub(super) fn early_updates(graph: &Graph, views: &Views) -> Vec<usize> {
+    let dependencies = Dependencies::of(graph, views);
+    let place = |&n: &usize| match graph.nodes[n].op {
+        Op::Update { .. } => (dependencies.before[n].iter().max().copied().unwrap_or(0), true),
+        _ => (n, false),
+    };
+    let mut order: Vec<usize> = (0..graph.nodes.len()).collect();
+    order.sort_by_key(place);
+    order
 }
 
 /// Moves casts of weights to right before their readers: updates of the weights wait for these readers.
