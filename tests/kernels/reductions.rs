@@ -1,9 +1,11 @@
 //! Sums, means, maxima and sums of squares over any axes of any length.
 
-use wgrad::compile::Forward;
+use std::collections::BTreeSet;
+
+use wgrad::compile::{Forward, Plan};
 use wgrad::dtype::FrozenStorage;
 use wgrad::exec::{ProgramId, Session};
-use wgrad::graph::{Init, Param, ParamGroup, Params, Reduction, Tensor};
+use wgrad::graph::{Init, Mode, Op, Param, ParamGroup, Params, Reduction, Tensor, Trace};
 use wgrad::reference::Twin;
 use wgrad::shape::Shape;
 
@@ -195,5 +197,55 @@ fn maxima_of_negative_elements_of_any_length_match_the_twin() {
             }
         });
         assert_eq!(kernels(&plan).iter().any(|name| name == "reduce_wg"), is_gpu(limits), "{}", limits.name);
+    });
+}
+
+/// Of plans of several ranks: parts alone, on a sum in its place, and on one that is read later.
+#[test]
+fn parts_are_added_in_their_order() {
+    const PARTS: usize = 5;
+    let sums = ["none", "replaced", "kept"];
+    everywhere(|device, limits| {
+        let mut ran = BTreeSet::new();
+        for len in [6, 1 << 19] {
+            let traced = Trace::record(&Params::new(1), Mode::Eval, "kept", |trace| {
+                let parts = trace.input("parts", [PARTS, len]);
+                let sums = sums.map(|name| (name, trace.input(name, [len])));
+                for (name, sum) in &sums {
+                    trace.output(&format!("{name} and parts"), &sum.add(&parts.sum(&[0])));
+                }
+                sums[2].1.clone()
+            });
+            let mut graph = traced.expect("valid");
+            let [parts, none] = ["parts", "none"].map(|name| {
+                graph.ids().find(|(_, value)| value.name == name).map(|(id, _)| id).expect("declared")
+            });
+            for node in graph.nodes.iter_mut().filter(|node| node.op.kind() == "binary") {
+                let sum = Some(node.inputs[0]).filter(|sum| *sum != none);
+                (node.op, node.inputs) = (Op::SumParts { shape: Shape::from([len]) }, vec![parts]);
+                node.inputs.extend(sum);
+            }
+            let data = |salt, n: usize| noise(salt, n, -2.0, 2.0);
+            let mut numbers = data(1, PARTS * len);
+            (numbers[3], numbers[2 * len + 1]) = (1e8, f32::NAN);
+            let plan = Plan::of_graph(graph, None, limits).expect("planned");
+            let mut session = Session::new(device, &plan).expect("it opens");
+            session.set_accept_non_finite(true);
+            session.feed("parts", &numbers).expect("fed");
+            sums.iter().for_each(|name| session.feed(name, &data(2, len)).expect("fed"));
+            session.step().expect("it runs");
+            for name in sums {
+                let start = if name == "none" { vec![0.0; len] } else { data(2, len) };
+                let wanted = numbers
+                    .chunks(len)
+                    .fold(start, |sum, part| sum.iter().zip(part).map(|(sum, x)| sum + x).collect());
+                let found: Vec<f32> =
+                    session.output(ProgramId(0), &format!("{name} and parts")).expect("read");
+                let wanted: Vec<f64> = wanted.into_iter().map(f64::from).collect();
+                assert_close(&format!("{name}, {len}"), &found, &wanted, Near { rel: 0.0, abs: 0.0 });
+            }
+            ran.extend(kernels(&plan).into_iter().filter(|name| name.starts_with("sum_parts")));
+        }
+        assert_eq!(ran.len(), 6, "every form: {ran:?}");
     });
 }
