@@ -21,7 +21,7 @@ use baselines::{Contender, GRANULE, OffsetAllocator, Ours, RangeAlloc, Rlsf};
 use gpu_allocator::GpuAllocator;
 use workloads::{Op, Workload};
 
-const TURNS: usize = 40;
+const ROUNDS: usize = 40;
 /// Allocators with a linear search are left out above this number of live blocks.
 const FEW: usize = 1000;
 
@@ -63,7 +63,7 @@ fn times(workload: &Workload) {
         assert!(play(player.as_mut(), &workload.prologue), "{}: no room", workload.name);
     }
     let mut fastest = vec![f64::INFINITY; players.len()];
-    for _ in 0..TURNS {
+    for _ in 0..ROUNDS {
         for (player, best) in players.iter_mut().zip(&mut fastest) {
             let Some(player) = player else { continue };
             let start = Instant::now();

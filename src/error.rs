@@ -208,14 +208,17 @@ pub enum Error {
 
     /// The loss became NaN or infinite.
     #[error(
-        "the loss became {loss} at step {step}; parameters saved before are safe\n\
-         help: lower the learning rate, clip gradients (`Clip::Norm`), or look for log or division of 0 in the model"
+        "the loss became {loss} at step {step}{}; parameters saved before are safe\n\
+         help: lower the learning rate, clip gradients (`Clip::Norm`), or look for log or division of 0 in the model",
+        rank.map_or_else(String::new, |rank| format!(", on the samples of rank {rank}"))
     )]
     LossNotFinite {
         /// Steps made before this one.
         step: u64,
         /// The loss.
         loss: f32,
+        /// Of several ranks the first on whose samples it is not finite, unless that is so on all.
+        rank: Option<u32>,
     },
 
     /// NaN or an infinity in an input, a parameter or a file.

@@ -79,8 +79,8 @@ fn alibi_slope(own_head: u32) -> f32 {
     let head = p.first_head + own_head;
     let lower = max(p.lower, 1u);
     let other = head - min(head, lower);
-    let fours = select(2u * head + 2u, 2u * other + 1u, head >= lower);
-    return select(exp2(-4.0 * f32(fours) / f32(lower)), 0.0, p.lower == 0u);
+    let exponent = select(2u * head + 2u, 2u * other + 1u, head >= lower);
+    return select(exp2(-4.0 * f32(exponent) / f32(lower)), 0.0, p.lower == 0u);
 }
 
 #if CAPPED

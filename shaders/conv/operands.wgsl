@@ -111,9 +111,9 @@ struct Results {
 fn results_at(product: u32, column: u32) -> Results {
     let group = product % p.groups;
     let part = product / p.groups;
-    let behind = part * (p.batch * p.groups * p.m * p.y.dst * p.x.dst);
+    let before = part * (p.batch * p.groups * p.m * p.y.dst * p.x.dst);
     let live = vec4(column) + vec4(0u, 1u, 2u, 3u) < vec4(p.batch * p.y.count * p.x.count);
-    return Results(behind + result_at(pixels_at(column), group), live, group * p.m, part == 0u);
+    return Results(before + result_at(pixels_at(column), group), live, group * p.m, part == 0u);
 }
 fn store_four(to: Results, row: u32, v: vec4<f32>) {
     store(to.at + row * p.y.dst * p.x.dst, to.live, v + select(0.0, bias_of(to.channel0 + row), to.biased));

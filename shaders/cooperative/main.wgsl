@@ -47,7 +47,7 @@ struct Own {
     at: u32, lane: u32, wrong: bool,
 }
 
-// Stores a matrix of sums by way of workgroup memory, from where each lane passes on fours of `results`: those of its columns.
+// Stores a matrix of sums by way of workgroup memory, from where each lane passes on vec4s of `results`: those of its columns.
 fn put(s: Sums, own: Own, row: u32, results: Results) {
     let at = own.at;
     let stride = SIDE;

@@ -30,12 +30,12 @@ fn one_of_b(i: u32) -> f16 { return f16(b[i / 4u][i % 4u]); }
 // What cooperative matrices multiply for C = op(A) op(B). Tiles lie as in memory, whatever is transposed.
 // a [M, K], or [K, M] with TRANSPOSE_A   b [K, N], or [N, K] with TRANSPOSE_B   ->   c [M, N]
 //   repeated `batch` times; K = 0 gives zeros      tiles_m = ceil(M / TILE_M), tiles_n = ceil(N / TILE_N)
-// overrides: TRANSPOSE_A, TRANSPOSE_B; FOURS_A, FOURS_B: lines in memory are multiples of four long
+// overrides: TRANSPOSE_A, TRANSPOSE_B; VEC4_A, VEC4_B: lines in memory are multiples of four long
 @group(0) @binding(3) var<storage, read_write> c: array<f32>;
 override TRANSPOSE_A: bool = false;
 override TRANSPOSE_B: bool = false;
-override FOURS_A: bool = false;
-override FOURS_B: bool = false;
+override VEC4_A: bool = false;
+override VEC4_B: bool = false;
 // Lines in memory are read along.
 const DOWN_A = false;
 const DOWN_B = false;
@@ -85,7 +85,7 @@ fn find(corner: Corner, far: vec2<u32>) -> vec2<u32> {
 // Zeros beyond the edges. What is past K is zero on both sides; what is past M or N is never stored.
 fn four_of_a(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
     let found = find(corner, spot(number, across_a(), DOWN_A) + select(vec2(0u, k0), vec2(k0, 0u), TRANSPOSE_A));
-    if (FOURS_A) {
+    if (VEC4_A) {
         return select(vec4<f16>(), quad_of_a(found.x / 4u), found.y > 0u);
     }
     let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));
@@ -95,7 +95,7 @@ fn four_of_a(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
 
 fn four_of_b(corner: Corner, k0: u32, number: u32) -> vec4<f16> {
     let found = find(corner, spot(number, across_b(), DOWN_B) + select(vec2(k0, 0u), vec2(0u, k0), TRANSPOSE_B));
-    if (FOURS_B) {
+    if (VEC4_B) {
         return select(vec4<f16>(), quad_of_b(found.x / 4u), found.y > 0u);
     }
     let i = found.x + min(vec4(0u, 1u, 2u, 3u), vec4(max(found.y, 1u) - 1u));

@@ -36,28 +36,28 @@ fn spot(number: u32, across: u32, down: bool) -> vec2<u32> {
 }
 
 // What a thread brings of a tile, as many as there are.
-struct Fours {
+struct Vec4s {
     v0: vec4<f16>, v1: vec4<f16>, v2: vec4<f16>, v3: vec4<f16>,
     v4: vec4<f16>, v5: vec4<f16>, v6: vec4<f16>, v7: vec4<f16>,
 }
 
-fn fetch_a(known: OfA, k0: u32, thread: u32) -> Fours {
-    var all: Fours;
+fn fetch_a(known: OfA, k0: u32, thread: u32) -> Vec4s {
+    var all: Vec4s;
 #repeat i 8
     if (count_of_a() > $(i)u) { all.v$i = four_of_a(known, k0, thread + $(i)u * THREADS); }
 #endrepeat
     return all;
 }
 
-fn fetch_b(known: OfB, k0: u32, thread: u32) -> Fours {
-    var all: Fours;
+fn fetch_b(known: OfB, k0: u32, thread: u32) -> Vec4s {
+    var all: Vec4s;
 #repeat i 8
     if (count_of_b() > $(i)u) { all.v$i = four_of_b(known, k0, thread + $(i)u * THREADS); }
 #endrepeat
     return all;
 }
 
-// A tile: where it begins, fours in a line, how many of them a thread brings, in which order.
+// A tile: where it begins, vec4s in a line, how many of them a thread brings, in which order.
 struct Place {
     at: u32, across: u32, count: u32, down: bool,
 }
@@ -67,7 +67,7 @@ fn keep_one(place: Place, number: u32, v: vec4<f16>) {
     keep_four(place.at + spot.x * (4u * place.across + GAP) + spot.y, v);
 }
 
-fn keep(all: Fours, place: Place, thread: u32) {
+fn keep(all: Vec4s, place: Place, thread: u32) {
 #repeat i 8
     if (place.count > $(i)u) { keep_one(place, thread + $(i)u * THREADS, all.v$i); }
 #endrepeat

@@ -32,7 +32,7 @@ fn four(i: u32) -> vec2<u32> {
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
     if (i < p.eights) {
-        // Behind an odd number of fours nothing is read; what is written there is padding.
+        // After an odd number of vec4s nothing is read; what is written there is padding.
         y[i] = vec4(four(2u * i), four(min(2u * i + 1u, p.quads - 1u)));
     }
 }

@@ -19,7 +19,7 @@ struct Params {
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let i = thread_number(id, p.threads_x);
-    // Behind a branch lavapipe would read these lane by lane.
+    // After a branch lavapipe would read these lane by lane.
     let is_skipped = scalars[7] != 0u;
     let rate = p.rate * bitcast<f32>(scalars[0]);
     let unscale = bitcast<f32>(scalars[6]);

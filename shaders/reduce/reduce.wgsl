@@ -2,7 +2,7 @@
 // x [any], of frozen weights in codes with INT8, INT4 or NF4, in 16 bits with HELD_F16 or HELD_BF16; o counts the kept positions of
 // shape keep -> y [parts, outputs]
 // The longer job is cut into parts: the outer dimension, or the inner one where the outer has length 1.
-// A part keeps far below 65,535 turns of its loops: lavapipe ends a thread's loops there without a word.
+// A part keeps far below 65,535 iterations of its loops: lavapipe ends a thread's loops there without a word.
 // grid: one thread per output and part, folded; with WORKGROUP 16 threads, which combine what they reduced
 // overrides: MODE (0 sum, 1 max, 2 sum of squares)
 #import common/grid
@@ -73,7 +73,7 @@ fn reduced(base: u32, first: u32, end: u32) -> f32 {
         let step = p.inner_stride;
         for (var block = inner_first; block < inner_end; block += 256u) {
             let block_end = block + min(256u, inner_end - block);
-            // Four sums in turn: shorter chains.
+            // Four sums, each of every fourth element: shorter chains.
             var a = start;
             var b = start;
             var c = start;

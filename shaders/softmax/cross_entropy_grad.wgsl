@@ -1,6 +1,6 @@
 // cross_entropy_grad: dx = (e^(x - lse.x - lse.y) - [column = label]) dloss, 0 where the label is IGNORE (2^32 - 1)
 // x [rows, cols], labels [rows] u32, lse [rows, 2], dloss [rows] or one for all -> dx as y [rows, cols], or in place of x
-// grid: one thread for each `run` fours of elements, folded      overrides: none
+// grid: one thread for each `run` vec4s of elements, folded      overrides: none
 #import common/grid
 #import common/elem
 #import common/operand
@@ -53,7 +53,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let end = min(q + p.run, p.quads);
     var row = row_at(4u * q / p.cols);
     while (q < end) {
-        // Fours that lie in one row.
+        // Vec4s that lie in one row.
         let inside = min((row.start + p.cols) / 4u, end);
         for (; q < inside; q++) {
             set_y(q, slope(x_at(q), q, row));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Batch, Dataset, Prefetch};
+use super::{Batch, Dataset, Prefetch, Values};
 use crate::error::{Error, Result};
 use crate::random::{self, Bijection};
 
@@ -80,6 +80,35 @@ impl Loader {
     #[cfg(feature = "gpu")]
     pub(crate) fn whole_of(&self, read: usize) -> usize {
         self.parts.as_ref().map_or(read, |(parts, count)| read / parts.len().max(1) * count)
+    }
+
+    /// Returns what must be the same on all ranks of a run, by name: the samples, as far as their number and the first of them
+    /// tell, and their batches.
+    ///
+    /// # Errors
+    /// Those of the data set.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn description(&self) -> Result<Vec<(&'static str, String)>> {
+        let first = self.data.batch(&[0])?;
+        let mut hash = 0;
+        for (name, values) in first.inputs() {
+            let bytes: &[u8] = match values {
+                Values::F32(values) => bytemuck::cast_slice(values),
+                Values::U32(values) => bytemuck::cast_slice(values),
+            };
+            hash = name
+                .bytes()
+                .chain(bytes.iter().copied())
+                .fold(hash, |hash, byte| random::mix(hash ^ u64::from(byte)));
+        }
+        let order = self.shuffle.map_or_else(|| "as they are".to_owned(), |seed| format!("of seed {seed}"));
+        Ok(vec![
+            ("samples", self.data.len().to_string()),
+            ("samples of an epoch", self.samples().to_string()),
+            ("samples of a batch", self.batch.to_string()),
+            ("an order of samples", order),
+            ("a first sample with the hash", format!("{hash:016x}")),
+        ])
     }
 
     /// Returns the seed of the order of the samples; `None` if they are not shuffled.

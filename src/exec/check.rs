@@ -31,7 +31,7 @@ impl Session {
                 self.read_words(Place { buffer: &buffer, offset, bytes: plan.layout.guard_bytes }).await?;
             if let Some(at) = words.iter().position(|&word| word != POISON) {
                 let (name, found) = (&storage.name, words[at]);
-                return Err(Error::Check(format!("{found:#x} was written {} bytes behind `{name}`", at * 4)));
+                return Err(Error::Check(format!("{found:#x} was written {} bytes after `{name}`", at * 4)));
             }
         }
         Ok(())

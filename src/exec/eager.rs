@@ -352,7 +352,7 @@ impl Eager {
     fn take(&mut self, storage: usize) -> Result<()> {
         let program = &self.plan.program;
         let wanted = &program.storages[storage];
-        if self.blocks[storage].is_none() && wanted.behind.is_none() {
+        if self.blocks[storage].is_none() && wanted.after.is_none() {
             let class = wanted.class_at(wanted.first).name();
             let row: Vec<usize> = program.row(StorageId(storage as u32)).collect();
             let bytes = row.iter().map(|&i| program.storages[i].bytes).sum();
@@ -426,7 +426,7 @@ fn elements<'a>(
     storage: StorageId,
 ) -> Result<Place<'a>> {
     let wanted = &plan.program.storages[storage.0 as usize];
-    let (first, start) = wanted.behind.unwrap_or((storage, 0));
+    let (first, start) = wanted.after.unwrap_or((storage, 0));
     let block = blocks[first.0 as usize];
     let buffer = block.and_then(|block| pool.page(block.page));
     match (block, buffer) {

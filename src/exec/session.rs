@@ -284,7 +284,7 @@ impl Session {
     /// it.
     ///
     /// # Errors
-    /// [`Error::LossNotFinite`]; [`Error::NotReady`] before the first step.
+    /// [`Error::LossNotFinite`], of several ranks as [`Error::Rank`]; [`Error::NotReady`] before the first step.
     #[maybe_async]
     pub async fn loss(&mut self) -> Result<f32> {
         self.wait_for_losses().await?;
@@ -465,7 +465,9 @@ impl Session {
         for (step, loss) in arrived {
             let Some(&loss) = loss.first() else { continue };
             if !loss.is_finite() {
-                return Err(Error::LossNotFinite { step, loss });
+                let exchanges = &mut self.host.exchanges;
+                let rank = exchanges.not_finite.take();
+                return Err(exchanges.failed(Error::LossNotFinite { step, loss, rank }));
             }
             self.last_loss = Some(loss);
             self.losses.push_back((step, loss));

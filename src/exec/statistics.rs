@@ -110,18 +110,18 @@ impl StepUse {
         let program = &plan.program;
         let end = program.order.len();
         let mut born = vec![Vec::new(); end + 1];
-        let mut turns = vec![Vec::new(); end + 1];
+        let mut changes = vec![Vec::new(); end + 1];
         let mut dead = vec![Vec::new(); end + 1];
         for (i, storage) in program.storages.iter().enumerate().filter(|(_, s)| !s.persistent) {
             born[storage.first].push(i);
             dead[storage.last.min(end)].push(i);
             for pair in storage.tenants.windows(2) {
-                turns[pair[1].0].push((i, pair[0].1, pair[1].1));
+                changes[pair[1].0].push((i, pair[0].1, pair[1].1));
             }
         }
         let mut it = Self::default();
         for position in 0..=end {
-            for &(i, before, after) in &turns[position] {
+            for &(i, before, after) in &changes[position] {
                 let bytes = program.storages[i].bytes;
                 it.by_class.entry(before.name()).or_default().sub(bytes);
                 it.by_class.entry(after.name()).or_default().add(bytes);

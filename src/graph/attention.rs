@@ -176,11 +176,11 @@ impl Tensor {
         let size = self.shape.last();
         let lack = size.next_multiple_of(4) - size;
         // Zeros appended to a head do not change the scores.
-        let fours: Vec<Tensor> = std::iter::once(&self)
+        let padded: Vec<Tensor> = std::iter::once(&self)
             .chain(others)
             .map(|x| if lack > 0 && x.shape.rank() == 4 { x.pad(3, 0, lack) } else { (*x).clone() })
             .collect();
-        let mut inputs: Vec<&Tensor> = fours.iter().chain(documents).collect();
+        let mut inputs: Vec<&Tensor> = padded.iter().chain(documents).collect();
         let dropout = if self.trace.mode() == Mode::Eval { 0.0 } else { options.dropout };
         let mut op = Attend { packed, documents: documents.is_some(), dropout, ..options.attend(scale) };
         let scalars;

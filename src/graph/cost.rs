@@ -131,7 +131,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
     let linked = |chain: &FusedElementwise| -> u64 {
         chain.links().iter().map(|link| flops(&link.op, &[result], result)).sum()
     };
-    let behind = op.epilogue().map_or(0, |chain| linked(chain));
+    let epilogue = op.epilogue().map_or(0, |chain| linked(chain));
     let own = match op {
         Op::MatMul { ta, .. } => {
             let dims = first.dims();
@@ -193,7 +193,7 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
         | Op::Fill { .. } => 0,
         _ => n,
     };
-    own + behind
+    own + epilogue
 }
 
 fn traffic(op: &Op, inputs: &[(Shape, DType)], outputs: &[(Shape, DType)]) -> u64 {

@@ -31,12 +31,12 @@ pub(super) fn infer(op: &Op, inputs: &[Type]) -> Result<Vec<Type>, String> {
         ));
     }
     if let (Some(chain), Some(first)) = (op.epilogue(), op.with_epilogue(None)) {
-        let (before, behind) = inputs.split_at(own);
+        let (before, others) = inputs.split_at(own);
         let result = infer(&first, before)?[0].0;
         if result.numel() != chain.shape().numel() {
             return Err(format!("{}: {result} is no {}", op.name(), chain.shape()));
         }
-        return infer(&Op::Fused(Arc::clone(chain)), &[&[(chain.shape(), F32)], behind].concat());
+        return infer(&Op::Fused(Arc::clone(chain)), &[&[(chain.shape(), F32)], others].concat());
     }
     let shape = |i: usize| inputs[i].0;
     let same = |i: usize| Ok(vec![inputs[i]]);

@@ -279,6 +279,8 @@ pub struct Exchange {
     pub silent: u64,
     /// Exchanges of the same kind and number use the same host memory, one after another.
     pub buffer: u32,
+    /// Of the words of each rank, how many at the start are losses, of as many of its parts.
+    pub losses: u32,
 }
 
 /// Who gets which words of an exchange.

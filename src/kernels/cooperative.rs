@@ -11,9 +11,9 @@ use crate::limits::{Cooperative, Limits};
 /// All subgroup sizes, block shapes and transposes, with rows in memory of any length and of multiples of
 /// four.
 const PRODUCTS: Variants = &[
-    &[("LANES", 32.0), ("FOURS_A", 1.0), ("FOURS_B", 1.0)],
-    &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_B", 1.0), ("FOURS_A", 1.0)],
-    &[("LANES", 32.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("FOURS_B", 1.0)],
+    &[("LANES", 32.0), ("VEC4_A", 1.0), ("VEC4_B", 1.0)],
+    &[("LANES", 32.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_B", 1.0), ("VEC4_A", 1.0)],
+    &[("LANES", 32.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("VEC4_B", 1.0)],
     &[("LANES", 32.0), ("GROUPS_N", 2.0), ("COLUMNS", 4.0), ("TRANSPOSE_A", 1.0), ("TRANSPOSE_B", 1.0)],
     &[("LANES", 64.0), ("GROUPS_N", 2.0)],
     &[("LANES", 16.0), ("GROUPS_N", 2.0), ("ROWS", 2.0), ("TRANSPOSE_A", 1.0)],
@@ -174,12 +174,12 @@ pub(super) fn choose(case: &Case, types: [DType; 2], limits: &Limits) -> Option<
     let (matrices, block) = blocks((case.sizes, case.sizes.k), named, limits, large)?;
     let Sizes { m, n, k, .. } = case.sizes;
     let lines = [if case.ta { m } else { k }, if case.tb { k } else { n }];
-    let fours = lines.map(|line| flag(line.is_multiple_of(4)));
+    let vec4s = lines.map(|line| flag(line.is_multiple_of(4)));
     let told = [
         ("TRANSPOSE_A", flag(case.ta)),
         ("TRANSPOSE_B", flag(case.tb)),
-        ("FOURS_A", fours[0]),
-        ("FOURS_B", fours[1]),
+        ("VEC4_A", vec4s[0]),
+        ("VEC4_B", vec4s[1]),
     ];
     Some(Choice {
         kernel: product(matrices.side, types)?,

@@ -80,8 +80,8 @@ pub fn in_place_inputs(op: &Op, inputs: &[(Shape, DType)], output: Shape) -> Vec
         Op::MatMul { ta, .. } if !matmul::in_one_go(inputs[0].0, *ta) => Vec::new(),
         _ => op.epilogue().map_or_else(Vec::new, |chain| {
             let own = op.main_inputs(inputs.len());
-            let behind = whole_operands(chain, &[&[(output, DType::F32)], &inputs[own..]].concat());
-            behind.into_iter().filter(|&k| k > 0).map(|k| own + k - 1).collect()
+            let others = whole_operands(chain, &[&[(output, DType::F32)], &inputs[own..]].concat());
+            others.into_iter().filter(|&k| k > 0).map(|k| own + k - 1).collect()
         }),
     }
 }

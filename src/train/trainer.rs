@@ -198,7 +198,8 @@ impl Trainer {
 
     /// Connects one rank of a run on several devices ([`PlanOptions::parallel`]) with the others. The loader's batches are
     /// those of all ranks together, cut into [`PlanOptions::accumulate`] parts; each rank reads the samples of its parts,
-    /// evaluates on its own, and has the losses and metrics of the whole run. Files are written by rank 0 alone and read
+    /// evaluates on its own, and has the losses and metrics of the whole run. [`Trainer::fit`] checks that all ranks have as many samples,
+    /// the same first one, and the same batches. Files are written by rank 0 alone and read
     /// by all, on another number of ranks too.
     ///
     /// # Errors
@@ -245,8 +246,9 @@ impl Trainer {
         test: Option<&dyn Dataset>,
         callbacks: &mut [&mut dyn Callback],
     ) -> Result<Epoch> {
-        // What was loaded since the ranks were connected must be the same, too.
-        self.session.agree().await?;
+        // What was loaded since the ranks were connected must be the same, too, and so must the data.
+        let loader = &self.loader;
+        self.session.agree_on(|| loader.description()).await?;
         callbacks.iter_mut().try_for_each(|callback| callback.on_start(self))?;
         let end = self.run_epochs(epochs, test, callbacks).await?;
         // A parameter that the last losses do not depend on can be NaN although they are finite.

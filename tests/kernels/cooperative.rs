@@ -241,8 +241,8 @@ fn products_use_cooperative_matrices_only_in_f16() {
                 let threads = 2 * groups * lanes;
                 assert!(threads <= launch.kernel.workgroup, "{threads}");
                 // The number of vec4 loads of A and of B that a thread makes at a time.
-                let fours = [2 * rows * side, groups * 2 * side].map(|lines| lines * 8 / threads);
-                assert!(fours.iter().all(|count| [1, 2, 4, 8].contains(count)), "{fours:?}");
+                let vec4s = [2 * rows * side, groups * 2 * side].map(|lines| lines * 8 / threads);
+                assert!(vec4s.iter().all(|count| [1, 2, 4, 8].contains(count)), "{vec4s:?}");
             }
         }
     }

@@ -171,13 +171,13 @@ fn function_and_its_gradient_share_a_kernel_on_cpu_adapters() {
             let step = TrainStep::trace(&params, |trace| {
                 let [x, w, v] = images.each_ref().map(|param| trace.param(param));
                 let image = f(&x.conv2d(&w, None, window, 1)).conv2d(&v, None, window, 1);
-                let [odd, fours] = matrices.each_ref().map(|all| {
+                let [odd, even] = matrices.each_ref().map(|all| {
                     let [a, b] = all.each_ref().map(|param| trace.param(param));
                     // Only the gradient of the function reads its result.
                     let last = b.fill_like(b.shape(), 0.25);
                     sum_squares(&f(&a.matmul(&b)).matmul(&last))
                 });
-                sum_squares(&image).add(&odd).add(&fours)
+                sum_squares(&image).add(&odd).add(&even)
             });
             let step = step.expect("valid");
             let labels = BTreeMap::new();

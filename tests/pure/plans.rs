@@ -378,10 +378,10 @@ impl Replay<'_> {
 /// it belongs to.
 fn row_bytes(plan: &Plan, span: &Span) -> u64 {
     let of = |storage: StorageId| &plan.program.storages[storage.0 as usize];
-    let (first, start) = of(span.storage).behind.unwrap_or((span.storage, 0));
+    let (first, start) = of(span.storage).after.unwrap_or((span.storage, 0));
     let end = |i: usize| {
         let storage = &plan.program.storages[i];
-        storage.behind.map_or(0, |(_, start)| start) + storage.bytes
+        storage.after.map_or(0, |(_, start)| start) + storage.bytes
     };
     plan.program.row(first).map(end).max().unwrap_or(0) - start
 }

@@ -270,7 +270,7 @@ fn sums_too_long_for_a_software_adapter_are_rejected() {
         let window = Window::square(64).stride(32).padding(16);
         trace.input("x", [1, 21, 4, 4]).conv_transpose2d(&weight, None, window, [0, 0], 1)
     });
-    spread.expect("few turns for each phase");
+    spread.expect("few iterations for each phase");
     // A prime number of iterations, which cannot be split into equal pieces.
     let error = failed(planned(&limits, &|trace| {
         trace.input("x", [2, 130_003]).matmul(&trace.input("w", [130_003, 2]))
@@ -408,7 +408,7 @@ fn non_finite_loss_stops_the_run() {
         session.set_accept_non_finite(true);
         session.feed("x", &[1.0f32, f32::INFINITY, 3.0, 4.0]).expect("valid");
         let error = failed(session.step().and_then(|()| session.loss()));
-        let Error::LossNotFinite { step, loss } = &error else { panic!("{error:?}") };
+        let Error::LossNotFinite { step, loss, rank: None } = &error else { panic!("{error:?}") };
         assert!(*step == 1 && !loss.is_finite());
         says(&error, &["at step 1", "lower the learning rate", "parameters saved before are safe"]);
         assert_eq!(std::fs::read(&file.0).unwrap_or_default(), saved);

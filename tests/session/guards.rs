@@ -42,7 +42,7 @@ fn writes_past_the_end_of_any_tensor_are_detected() {
             let mut shorter = plan.clone();
             shorter.program.storages[i].bytes -= guard;
             let Err(Error::Check(message)) = checked(device, &shorter) else {
-                panic!("what lies behind `{}` was not looked at", storage.name)
+                panic!("what lies after `{}` was not looked at", storage.name)
             };
             assert!(message.contains(&format!("`{}`", storage.name)), "{message}");
             seen += 1;

@@ -6,7 +6,7 @@ use crate::support::ranks::{PATIENCE, on_ranks};
 use crate::support::{devices, on_each, own_devices};
 use wgrad::compile::{Offload, Parallel, Plan, PlanOptions, Recompute, Shard, Shares, TrainStep};
 use wgrad::device::Device;
-use wgrad::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
+use wgrad::dtype::{DType, FrozenStorage, Precision, Rounding, WeightStorage};
 use wgrad::exec::{Debug, Eager, Session, SessionState, local};
 use wgrad::graph::LossScale;
 use wgrad::memory::PoolOptions;
@@ -332,6 +332,11 @@ fn ranks_that_differ_do_not_start() {
         }
         session
     });
+    ends("seed", &|rank| {
+        let step = Model::named("mlp", u64::from(rank == 2)).and_then(|model| model.train_step(1));
+        Session::new(device, &plan(device, &step.expect("valid"), &options, parallel(rank, 3)))
+            .expect("it opens")
+    });
     ends("plan", &|rank| open(if rank == 2 { "cnn" } else { "mlp" }, &options, rank));
     let other = PlanOptions { optimizer: Sgd { lr: 0.5, momentum: 0.9, ..Sgd::default() }.into(), ..options };
     ends("plan", &|rank| open("mlp", if rank == 2 { &other } else { &options }, rank));
@@ -378,6 +383,35 @@ fn an_error_of_one_rank_is_that_of_all() {
     });
     let error = same_error(outcomes);
     assert!(error.starts_with("rank 1: the device was lost"), "{error}");
+}
+
+/// A loss that is no number ends all ranks with an error that names the one whose samples have it.
+#[test]
+fn a_loss_that_is_no_number_is_that_of_a_rank() {
+    let (device, step) = (&devices()[0], network("mlp", BATCH));
+    for (shares, wrong) in [([1, 1, 1], Some(1)), ([1, 1, 1], None), ([2, 1, 1], Some(2))] {
+        let parts = shares.iter().sum();
+        let options = PlanOptions { accumulate: parts, ..options() };
+        let outcomes = on_ranks(3, |rank, transport| {
+            let shares = Shares::of(&shares).expect("shares");
+            let plan = plan(device, &step, &options, Parallel { shares, ..parallel(rank, 3) });
+            let mut session = Session::new(device, &plan).expect("it opens");
+            session.set_accept_non_finite(true);
+            session.set_transport(Box::new(transport)).expect("the ranks agree");
+            train(&mut session, &plan, parts, 0..1);
+            let input =
+                plan.graph().inputs().find(|(_, value)| value.dtype == DType::F32 && value.indices.is_none());
+            let (_, input) = input.expect("images");
+            let wrong = wrong.is_none_or(|wrong| wrong == rank);
+            let value = if wrong { f32::NAN } else { 0.5 };
+            session.feed(&input.name, &vec![value; input.shape.numel() as usize]).expect("accepted");
+            session.step().and_then(|()| session.loss()).expect_err("no number")
+        });
+        let error = same_error(outcomes.into_iter().map(Err).collect());
+        let rank = wrong.unwrap_or(0);
+        assert!(error.starts_with(&format!("rank {rank}: the loss became NaN at step 1")), "{error}");
+        assert_eq!(error.contains(&format!(", on the samples of rank {rank};")), wrong.is_some(), "{error}");
+    }
 }
 
 #[test]

@@ -186,6 +186,31 @@ fn a_stop_of_one_rank_stops_all_after_the_same_step() {
     }
 }
 
+/// All ranks say the same, whichever has other data.
+#[test]
+fn ranks_with_other_data_do_not_start() {
+    let device = &devices()[0];
+    let (other, _) = digits().split(0.2, 1);
+    let other =
+        Loader::new(Arc::new(Subset::evenly(Arc::new(other), 340)), 100).expect("a batch").shuffled(4);
+    let cases = [
+        (loader(240), "has samples 240, rank 0 has 340"),
+        (loader(340).shuffled(5), "has an order of samples of seed 5, rank 0 has of seed 4"),
+        (other, "has a first sample with the hash "),
+    ];
+    for (other, message) in cases {
+        let errors = on_ranks(4, |rank, transport| {
+            let loader = if rank == 2 { other.clone() } else { loader(340) };
+            let parallel = Parallel::of(rank, 4);
+            let mut trainer = trainer(device, loader, parallel, OnOom::Fail).expect("it opens");
+            trainer.set_transport(Box::new(transport)).expect("the ranks agree");
+            trainer.fit(1, None, &mut []).expect_err("rank 2 has other data").to_string()
+        });
+        assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+        assert!(errors[0].starts_with(&format!("rank 2: {message}")), "{message}: {}", errors[0]);
+    }
+}
+
 /// Keeps the progress of the last step.
 #[derive(Default)]
 struct Last(Option<StepProgress>);

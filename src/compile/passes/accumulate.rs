@@ -140,7 +140,11 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
     let chosen = results.iter_mut().zip(&averaged).chain(read_parts.iter_mut().zip(&summed));
     let mut lists: Vec<_> = chosen.filter(|(_, chosen)| **chosen).map(|(list, _)| list).collect();
     lists.extend(changes.iter_mut().flat_map(|change| &mut change.operands));
+    let first = copies.graph.exchanges.len();
     exchanges.gather_parts(&mut copies.graph, lists);
+    // The first list is that of the losses; the parts of a round may be those of some ranks.
+    let of_all = parts.counts.iter().copied().min().unwrap_or(0);
+    copies.graph.exchanges.get_mut(first).into_iter().for_each(|exchange| exchange.losses = of_all);
     let gathered = changes.iter().filter_map(|change| change.operands.first()).map(Vec::len).max();
     for parts in 0..gathered.unwrap_or(0) {
         copies.graph.nodes.extend(changes.iter().map(|change| change.of_parts(parts)));

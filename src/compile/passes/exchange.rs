@@ -179,7 +179,7 @@ pub(super) struct SentParts {
 }
 
 pub(super) fn add_exchange(graph: &mut Graph, kind: ExchangeKind, ranks: u32, share: u64) -> u32 {
-    graph.exchanges.push(Exchange { kind, ranks, share, silent: 0, buffer: 0 });
+    graph.exchanges.push(Exchange { kind, ranks, share, silent: 0, buffer: 0, losses: 0 });
     graph.exchanges.len() as u32 - 1
 }
 

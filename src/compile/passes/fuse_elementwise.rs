@@ -56,7 +56,7 @@ impl Draft {
     }
 
     /// The chain with `first` before it; the result of `first` is operand `k`.
-    fn behind(&self, first: &Self, k: usize) -> Self {
+    fn after(&self, first: &Self, k: usize) -> Self {
         let mut joined = first.clone();
         let last = Arg::Result(first.links.len() - 1);
         for link in &self.links {
@@ -143,7 +143,7 @@ impl Fuse {
             return None;
         }
         let (before, layer) = (Draft::of(first), Arc::clone(&first.layer));
-        let joined = draft.behind(&before, k);
+        let joined = draft.after(&before, k);
         if !self.fits(&joined, node)
             || !(free || self.uses.spares(&self.graph, [at, n], &before.operands, id, &draft.operands))
         {

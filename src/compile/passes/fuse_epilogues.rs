@@ -22,7 +22,7 @@ pub(crate) fn fuse_epilogues(mut graph: Graph, buffers: usize) -> Graph {
     let mut uses = Uses::new(&graph, &nodes);
     let mut written: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
     for (n, node) in nodes.into_iter().enumerate() {
-        match behind(&graph, &uses, &written, n, &node, buffers) {
+        match reader(&graph, &uses, &written, n, &node, buffers) {
             Some((at, joined)) => {
                 joined.inputs.iter().for_each(|id| uses.read(*id, n));
                 written[at] = None;
@@ -59,7 +59,7 @@ pub(crate) fn pairs(graph: &Graph, buffers: usize) -> Vec<([usize; 2], Node)> {
 }
 
 /// The position of the producer that `node` can be fused into, and the fused node.
-fn behind(
+fn reader(
     graph: &Graph,
     uses: &Uses,
     written: &[Option<Node>],
@@ -126,7 +126,7 @@ fn joined(graph: &Graph, first: &Node, node: &Node, draft: &Draft, k: usize, buf
     if words(&links, &reads(&links, &shapes, result)?) > MOST_WORDS {
         return None;
     }
-    let op = first.op.with_epilogue(Some(FusedElementwise::behind(first.op.name(), links, result)))?;
+    let op = first.op.with_epilogue(Some(FusedElementwise::epilogue(first.op.name(), links, result)))?;
     Some(Node { op, inputs, outputs: node.outputs.clone(), ..first.clone() })
 }
 

@@ -24,11 +24,11 @@ pub(crate) fn fuse_norm_into_conv(mut graph: Graph, forward: bool) -> Graph {
         node.inputs.iter().skip(source).for_each(|id| held[id.index()] = true);
     }
     let nodes = graph.nodes.clone();
-    let behind = |id: ValueId| norm[id.index()].map(|n| &nodes[n]);
+    let norm_of = |id: ValueId| norm[id.index()].map(|n| &nodes[n]);
     for node in &mut graph.nodes {
         let backward = matches!(node.op, Op::Conv2dWeight { .. });
         let Some(&source) = node.inputs.first().filter(|_| reads_through(&node.op)) else { continue };
-        if let Some(Node { op: Op::BatchNorm(activation), inputs, .. }) = behind(source)
+        if let Some(Node { op: Op::BatchNorm(activation), inputs, .. }) = norm_of(source)
             && (backward || (forward && !held[source.index()]))
         {
             match &mut node.op {

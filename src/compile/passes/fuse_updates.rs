@@ -102,14 +102,14 @@ fn sequences(placed: &Program) -> Vec<Vec<usize>> {
 
 /// Whether `node` does the same update as `before`, on the tensors stored directly after those of `before`.
 fn continues(program: &Program, before: &Node, node: &Node) -> bool {
-    let behind = |(&a, &b): (&ValueId, &ValueId)| {
+    let follows = |(&a, &b): (&ValueId, &ValueId)| {
         let [(row, start), other] = [a, b].map(|id| program.in_row(program.operand(id).1));
         (row, start + program.graph.value(a).bytes().next_multiple_of(ALIGNMENT)) == other
     };
     let lasting = |node: &Node| [&node.inputs[..Update::GRADIENT], &node.inputs[Update::STATE..]].concat();
     (&before.op, before.inputs[Update::SCALARS], before.inputs.len())
         == (&node.op, node.inputs[Update::SCALARS], node.inputs.len())
-        && lasting(before).iter().zip(&lasting(node)).all(behind)
+        && lasting(before).iter().zip(&lasting(node)).all(follows)
 }
 
 /// Adds the value that holds the gradients of `updates`, named after the first.

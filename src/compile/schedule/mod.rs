@@ -78,8 +78,8 @@ fn late(graph: &Graph, order: Vec<usize>) -> Vec<usize> {
     for n in rest {
         for m in graph.nodes[n].inputs.iter().filter_map(|id| maker[id.index()]) {
             // A view comes after the value that it views.
-            let behind = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
-            for m in behind.into_iter().chain([m]) {
+            let viewed = graph.nodes[m].inputs.first().and_then(|id| maker[id.index()]);
+            for m in viewed.into_iter().chain([m]) {
                 if std::mem::replace(&mut waits[m], false) {
                     late.push(m);
                 }

@@ -99,12 +99,12 @@ impl Layout {
     fn place_persistent(&mut self, storages: &[Storage], limits: &Limits) {
         let mut bytes: Vec<u64> = storages.iter().map(|s| s.bytes).collect();
         for storage in storages {
-            if let Some((first, start)) = storage.behind {
+            if let Some((first, start)) = storage.after {
                 bytes[first.0 as usize] = start + storage.bytes;
             }
         }
         for (i, storage) in storages.iter().enumerate().filter(|(_, s)| s.persistent) {
-            if let Some((first, start)) = storage.behind {
+            if let Some((first, start)) = storage.after {
                 let Region { arena, offset } = self.regions[first.0 as usize];
                 self.regions[i] = Region { arena, offset: offset + start };
                 continue;

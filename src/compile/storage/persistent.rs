@@ -45,14 +45,14 @@ impl Program {
                 }
             };
             if is_small(&param) {
-                last = self.lay_behind(last, storage, limits);
+                last = self.lay_after(last, storage, limits);
             }
         }
         for kind in small_states(&self.graph) {
             let mut last = None;
             for id in kind {
                 let storage = self.new_storage(id, 0, usize::MAX, limits)?;
-                last = self.lay_behind(last, storage, limits);
+                last = self.lay_after(last, storage, limits);
             }
         }
         let states = self.graph.ids().filter(|(_, v)| v.class == Class::Optimizer && !v.offloaded);
@@ -66,14 +66,14 @@ impl Program {
     }
 
     /// Appends a storage to the row that ends with `last`, if one binding still covers the row.
-    fn lay_behind(&mut self, last: Option<StorageId>, next: StorageId, limits: &Limits) -> Option<StorageId> {
+    fn lay_after(&mut self, last: Option<StorageId>, next: StorageId, limits: &Limits) -> Option<StorageId> {
         if let Some(last) = last {
             let before = &self.storages[last.0 as usize];
-            let (first, start) = before.behind.unwrap_or((last, 0));
+            let (first, start) = before.after.unwrap_or((last, 0));
             let start = start + before.bytes;
             let next = &mut self.storages[next.0 as usize];
             if start + next.bytes <= limits.max_binding.min(limits.max_buffer) {
-                next.behind = Some((first, start));
+                next.after = Some((first, start));
             }
         }
         Some(next)
@@ -81,7 +81,7 @@ impl Program {
 
     /// The first storage of the row that contains a span, and the byte offset of the span in that row.
     pub(in crate::compile) fn in_row(&self, span: Span) -> (StorageId, u64) {
-        match self.storages[span.storage.0 as usize].behind {
+        match self.storages[span.storage.0 as usize].after {
             Some((first, start)) => (first, start + span.offset),
             None => (span.storage, span.offset),
         }
@@ -89,11 +89,11 @@ impl Program {
 
     /// Indices of a storage and of the storages that follow it in its row.
     pub fn row(&self, first: StorageId) -> impl Iterator<Item = usize> {
-        let behind = move |(_, s): &(usize, &Storage)| s.behind.is_some_and(|(of, _)| of == first);
+        let pieces = move |(_, s): &(usize, &Storage)| s.after.is_some_and(|(of, _)| of == first);
         // Only persistent storages form rows, and they come first.
         let rows = self.storages[first.0 as usize].persistent;
         let lasting = self.storages.iter().take_while(move |s| rows && s.persistent).enumerate();
-        let others = lasting.filter(behind).map(|(i, _)| i);
+        let others = lasting.filter(pieces).map(|(i, _)| i);
         std::iter::once(first.0 as usize).chain(others)
     }
 }

@@ -32,7 +32,7 @@ pub struct Storage {
     pub last: usize,
     /// For a storage in a row, except the first: the first storage of the row, and the byte offset from its
     /// start. A row is contiguous in memory.
-    pub behind: Option<(StorageId, u64)>,
+    pub after: Option<(StorageId, u64)>,
     /// Stays allocated on the device across steps.
     pub persistent: bool,
     /// Stored in host memory across steps: it is copied to the device before the operation at `first`, its
@@ -330,7 +330,7 @@ impl Program {
             bytes,
             first,
             last,
-            behind: None,
+            after: None,
             persistent,
             offloaded,
             tenants,

@@ -77,10 +77,20 @@ impl Session {
     /// [`Error::Rank`] with what differs, the same on all ranks; [`Error::DeviceLost`].
     #[maybe_async]
     pub async fn agree(&mut self) -> Result<()> {
+        self.agree_on(|| Ok(Vec::new())).await
+    }
+
+    /// [`Session::agree`] on what else must be equal on all ranks, by name.
+    #[maybe_async]
+    pub(crate) async fn agree_on(
+        &mut self,
+        also: impl FnOnce() -> Result<Vec<(&'static str, String)>>,
+    ) -> Result<()> {
         if self.host.exchanges.transport().is_err() {
             return Ok(());
         }
         let (own, bytes) = (self.describe().await, self.device_bytes());
+        let own = own.and_then(|own| Ok([own, also()?].concat()));
         let exchanges = &mut self.host.exchanges;
         let outcome = own.and_then(|own| compare(exchanges.transport()?, &own, bytes));
         exchanges.fullest = outcome.map_err(|error| exchanges.failed(error))?;
@@ -169,4 +179,30 @@ fn fingerprint(plan: &Plan) -> u64 {
         add(value.part_of.map_or(value.bytes(), |part| part.whole.numel()));
     }
     hash
+}
+
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests {
+    use std::time::Duration;
+
+    use super::compare;
+    use crate::exec::local;
+
+    #[test]
+    fn another_version_is_named_on_all_ranks() {
+        let ranks = (0u32..).zip(local(3, Duration::from_secs(60)));
+        let threads: Vec<_> = ranks
+            .map(|(rank, mut transport)| {
+                std::thread::spawn(move || {
+                    let version = if rank == 2 { "0.1.0" } else { "0.2.0" };
+                    compare(&mut transport, &[("wgrad", version.to_owned()), ("seed", "1".to_owned())], 1)
+                })
+            })
+            .collect();
+        for thread in threads {
+            let error = thread.join().expect("no panic").expect_err("they differ");
+            let said = error.to_string();
+            assert!(said.starts_with("rank 2: has wgrad 0.1.0, rank 0 has 0.2.0\n"), "{said}");
+        }
+    }
 }

@@ -20,6 +20,8 @@ pub(in crate::exec) struct Exchanges {
     pub(in crate::exec) waited: Duration,
     /// The most bytes that a rank has created on its device.
     pub(in crate::exec) fullest: u64,
+    /// The rank whose samples first had a loss that is no number, while those of others had one.
+    pub(in crate::exec) not_finite: Option<u32>,
 }
 
 impl Exchanges {
@@ -90,6 +92,7 @@ impl Exchanges {
             }
         }
         self.waited += start.elapsed();
+        self.not_finite = self.not_finite.or_else(|| not_finite(exchange, words));
         Ok(())
     }
 
@@ -98,9 +101,23 @@ impl Exchanges {
     pub(in crate::exec) fn failed(&mut self, error: Error) -> Error {
         match (&mut self.transport, error) {
             (None, error) | (_, error @ (Error::Rank { .. } | Error::Input { .. })) => error,
+            // All ranks find it.
+            (Some(transport), error @ Error::LossNotFinite { rank, .. }) => {
+                transport.fail(rank.unwrap_or(0), &error.to_string())
+            }
             (Some(transport), error) => transport.fail(transport.rank(), &error.to_string()),
         }
     }
+}
+
+/// Returns the first rank with a loss that is not finite, if another rank has only finite ones.
+fn not_finite(exchange: &Exchange, words: &[u32]) -> Option<u32> {
+    let finite = |words: &[u32]| {
+        words[..exchange.losses as usize].iter().all(|loss| f32::from_bits(*loss).is_finite())
+    };
+    let all: Vec<bool> = words.chunks_exact(exchange.share as usize).map(finite).collect();
+    let first = all.iter().position(|finite| !finite)?;
+    all.contains(&true).then_some(first as u32)
 }
 
 /// Returns the words for a rank among those that are sent.

@@ -121,7 +121,7 @@ impl<'a> File<'a> {
 
     fn of(path: &Path, mut file: impl Read + Seek + 'a, bytes: u64) -> Result<Self> {
         let damaged = |why: String| failed(path, &format!("damaged: {why}"));
-        let Some(behind_length) = bytes.checked_sub(8) else {
+        let Some(rest) = bytes.checked_sub(8) else {
             return Err(damaged(format!("{bytes} bytes are no safetensors file")));
         };
         let mut length = [0; 8];
@@ -139,7 +139,7 @@ impl<'a> File<'a> {
             return Err(failed(path, &why));
         }
         let length = u64::from_le_bytes(length);
-        if length > behind_length.min(LONGEST_HEADER) {
+        if length > rest.min(LONGEST_HEADER) {
             return Err(damaged(format!("a header of {length} bytes in a file of {bytes}")));
         }
         let mut header = vec![0; length as usize];

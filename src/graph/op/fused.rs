@@ -59,7 +59,7 @@ impl FusedElementwise {
     }
 
     /// Creates the epilogue chain of an operation named `first`; operand 0 is the operation's result.
-    pub fn behind(first: &str, links: Vec<FusedOp>, shape: Shape) -> Self {
+    pub fn epilogue(first: &str, links: Vec<FusedOp>, shape: Shape) -> Self {
         let name = name(Some(first), &links);
         Self { links, shape, name }
     }

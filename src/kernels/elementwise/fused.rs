@@ -17,12 +17,12 @@ pub(in crate::kernels) fn fused(site: &Site, chain: &FusedElementwise) -> Launch
 /// Returns the launch of an epilogue by itself, over the result of its operation, which is already in the
 /// output.
 pub(in crate::kernels) fn over_result(site: &Site, chain: &FusedElementwise) -> Launch<Operand> {
-    alone(site, chain, &behind_operands(site), Some(0))
+    alone(site, chain, &epilogue_operands(site), Some(0))
 }
 
 /// Returns the operands of an epilogue: the operation's result, then the node's inputs after the operation's
 /// own.
-fn behind_operands(site: &Site) -> Vec<Given> {
+fn epilogue_operands(site: &Site) -> Vec<Given> {
     let own = site.op.main_inputs(site.inputs.len());
     let others = (own..site.inputs.len()).map(|i| (Operand::Input(i), site.inputs[i]));
     std::iter::once((Operand::Output(0), site.outputs[0])).chain(others).collect()
@@ -62,11 +62,11 @@ pub(in crate::kernels) fn with_epilogue(site: &Site, mut launch: Launch<Operand>
     let Some(chain) = site.op.epilogue() else { return launch };
     let base = &launch.kernel;
     let own = site.op.main_inputs(site.inputs.len());
-    let layout = Layout::Behind {
+    let layout = Layout::Epilogue {
         stores: Stores::of(base),
         slots: base.slots.iter().max().map_or(1, |slot| slot + 1),
     };
-    let operands = behind_operands(site);
+    let operands = epilogue_operands(site);
     let in_place = site.in_place.map(|input| input + 1 - own);
     let types: Vec<_> = operands.iter().map(|(_, given)| *given).collect();
     let both = both_ways(chain, in_place).filter(|_| site.limits.class.is_cpu());

@@ -37,7 +37,7 @@ pub(super) enum Layout {
     /// vec4 `i` of `y`; one thread for each.
     Alone,
     /// In `c`, as an epilogue, at the indices that the kernel stores to; operands are bound from `slots` on.
-    Behind { stores: Stores, slots: u32 },
+    Epilogue { stores: Stores, slots: u32 },
 }
 
 impl Layout {
@@ -46,7 +46,7 @@ impl Layout {
         match self {
             Self::Alone => operand as u32 + 2,
             // Operand 0 is the result of the operation.
-            Self::Behind { slots, .. } => slots + operand as u32 - 1,
+            Self::Epilogue { slots, .. } => slots + operand as u32 - 1,
         }
     }
 
@@ -54,12 +54,12 @@ impl Layout {
     fn stores(self) -> Option<Stores> {
         match self {
             Self::Alone => None,
-            Self::Behind { stores, .. } => Some(stores),
+            Self::Epilogue { stores, .. } => Some(stores),
         }
     }
 
     /// Returns the type of four neighbours in memory.
-    fn fours(self) -> &'static str {
+    fn vec4(self) -> &'static str {
         if self == Self::Alone { "InMemory" } else { "vec4<f32>" }
     }
 
@@ -249,7 +249,7 @@ impl Writer {
                 format!("bitcast<vec4<f32>>(widened({memory}[i]))")
             }
             Read::Whole => {
-                self.bind(k, &memory, self.layout.fours());
+                self.bind(k, &memory, self.layout.vec4());
                 self.layout.four(&memory, "i")
             }
             Read::Strip { len: 1, .. } => {
@@ -258,11 +258,11 @@ impl Writer {
                 format!("{memory}[0]")
             }
             Read::Strip { inner, len } => {
-                let in_fours = !apart && !one && inner == 1 && len.is_multiple_of(4);
+                let as_vec4 = !apart && !one && inner == 1 && len.is_multiple_of(4);
                 shared = one || (!apart && inner.is_multiple_of(4));
-                self.bind(k, &memory, if in_fours { self.layout.fours() } else { "f32" });
+                self.bind(k, &memory, if as_vec4 { self.layout.vec4() } else { "f32" });
                 let at = self.place(read, inner, len);
-                match (in_fours, shared) {
+                match (as_vec4, shared) {
                     (true, _) => self.layout.four(&memory, &at),
                     (false, true) => format!("{memory}[{at}]"),
                     (false, false) => Self::lanes(&memory, &at),

@@ -146,14 +146,14 @@ pub(super) fn binary(site: &Site, f: Binary) -> Launch<Operand> {
     let b = 1 - x;
     let constants = vec![("F", f64::from(f.code())), ("SWAP", x as f64)];
     let memory = site.placed(x, &[Operand::Input(b)]);
-    let fours = if shape(x) != output {
+    let quads_of_b = if shape(x) != output {
         None
     } else if shape(b).numel() == 1 {
         Some((1, true))
     } else {
         repeats(shape(b), output).then(|| (quads(shape(b).numel()), false))
     };
-    let mut launch = match fours {
+    let mut launch = match quads_of_b {
         Some((b_quads, scalar)) => {
             let mut launch = in_vec4(site, &site.variant(&BINARY), memory, &[b_quads]);
             launch.constants.push(("B_SCALAR", flag(scalar)));

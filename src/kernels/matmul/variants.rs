@@ -147,20 +147,20 @@ pub struct Case {
 
 impl Case {
     /// Returns the matrices whose rows in memory are multiples of four long.
-    fn fours(&self) -> Fours {
+    fn vec4s(&self) -> Vec4s {
         let Sizes { m, n, k, .. } = self.sizes;
         let operands = [if self.ta { m } else { k }, if self.tb { k } else { n }];
         match operands.iter().all(|row| row.is_multiple_of(4)) {
-            true if n.is_multiple_of(4) => Fours::All,
-            true => Fours::Operands,
-            false => Fours::None,
+            true if n.is_multiple_of(4) => Vec4s::All,
+            true => Vec4s::Operands,
+            false => Vec4s::None,
         }
     }
 }
 
 /// Matrices that are accessed as `vec4`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fours {
+enum Vec4s {
     None,
     Operands,
     /// The result as well.
@@ -179,7 +179,7 @@ pub struct Variant {
     /// Whether `override` constants of its kernel select what is transposed.
     transpose_by_constant: bool,
     /// The matrices whose rows in memory must be multiples of four long.
-    fours: Fours,
+    vec4s: Vec4s,
     /// Whether rows in memory must be contiguous.
     contiguous_only: bool,
     /// Whether it computes pieces of the inner dimension, as on GPUs: [`split`].
@@ -208,7 +208,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 32),
         constants: &[],
         transpose_by_constant: false,
-        fours: Fours::All,
+        vec4s: Vec4s::All,
         contiguous_only: true,
         splits: false,
         needs: Needs::SHARING,
@@ -221,7 +221,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (8, 32),
         constants: &[],
         transpose_by_constant: false,
-        fours: Fours::All,
+        vec4s: Vec4s::All,
         contiguous_only: true,
         splits: false,
         needs: Needs { subgroup: 4, ..Needs::SHARING },
@@ -234,7 +234,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 16),
         constants: &[],
         transpose_by_constant: false,
-        fours: Fours::None,
+        vec4s: Vec4s::None,
         contiguous_only: false,
         splits: false,
         needs: Needs::SHARING,
@@ -247,7 +247,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (8, 16),
         constants: &[("LANES_N", 4.0), ("LANES_M", 2.0)],
         transpose_by_constant: false,
-        fours: Fours::None,
+        vec4s: Vec4s::None,
         contiguous_only: false,
         splits: false,
         needs: Needs::NOTHING,
@@ -260,7 +260,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (64, 64),
         constants: &[],
         transpose_by_constant: true,
-        fours: Fours::All,
+        vec4s: Vec4s::All,
         contiguous_only: true,
         splits: true,
         needs: Needs::TILE,
@@ -273,7 +273,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (64, 64),
         constants: &[],
         transpose_by_constant: true,
-        fours: Fours::Operands,
+        vec4s: Vec4s::Operands,
         contiguous_only: true,
         splits: true,
         needs: Needs::TILE,
@@ -286,7 +286,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (64, 64),
         constants: &[],
         transpose_by_constant: true,
-        fours: Fours::None,
+        vec4s: Vec4s::None,
         contiguous_only: true,
         splits: true,
         needs: Needs::TILE,
@@ -299,7 +299,7 @@ pub static VARIANTS: [Variant; 8] = [
         tile: (32, 32),
         constants: &[("LANES_N", 8.0), ("LANES_M", 8.0)],
         transpose_by_constant: false,
-        fours: Fours::None,
+        vec4s: Vec4s::None,
         contiguous_only: false,
         splits: true,
         needs: Needs::NOTHING,
@@ -321,7 +321,7 @@ impl Variant {
     /// Whether it can compute this product, on an adapter that can run it.
     pub fn computes(&self, case: &Case) -> bool {
         let together = !self.contiguous_only || !case.apart;
-        self.of(case).is_some() && self.fours <= case.fours() && together
+        self.of(case).is_some() && self.vec4s <= case.vec4s() && together
     }
 
     /// Returns all its kernels, for operands of 32 bits.
@@ -376,7 +376,7 @@ mod tests {
             ["lavapipe", "swiftshader", "webgpu", "nvidia"].map(of),
             ["cpu32", "cpu8", "tiled64_vec4", "tiled64_vec4"]
         );
-        assert_eq!(chosen("nvidia", [2304, 2048, 511], plain), "tiled64", "rows that are no fours");
+        assert_eq!(chosen("nvidia", [2304, 2048, 511], plain), "tiled64", "rows that are no vec4s");
         assert_eq!(chosen("nvidia", [512, 50_257, 768], (false, true)), "tiled64_rows");
         assert_eq!(chosen("nvidia", [2304, 2048, 511], (true, false)), "tiled64_vec4", "K is free");
         assert_eq!(chosen("nvidia", [2048, 10, 512], plain), "any32");

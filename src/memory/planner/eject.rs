@@ -39,7 +39,7 @@ pub(super) fn lower(
     let mut best: Option<Layout> = None;
     let mut round = FIRST_ROUND * instance.len() as u64;
     let mut penalties = vec![vec![1u64; instance.len()]; chains];
-    for turn in 0u64.. {
+    for number in 0u64.. {
         let lowest = best.as_ref().unwrap_or(start);
         let before = lowest.height();
         if before <= enough || budget.left() == 0 {
@@ -48,8 +48,8 @@ pub(super) fn lower(
         let part = budget.part(round.min(budget.left().div_ceil(chains as u64)));
         let results = parallel::map(chains, |chain| {
             let mut part = part.clone();
-            let from = if turn == 0 { starts[chain % starts.len()] } else { lowest };
-            let seed = turn * chains as u64 + chain as u64;
+            let from = if number == 0 { starts[chain % starts.len()] } else { lowest };
+            let seed = number * chains as u64 + chain as u64;
             let mut search = Search::new(instance, &alive, from, penalties[chain].clone(), seed);
             search.descend(enough, chain, &mut part);
             (search.best, search.penalty, part.left())

@@ -25,7 +25,7 @@ pub(super) struct Part {
 /// The search ran out of nodes or budget before the answer was known.
 struct Cut;
 
-struct Turn<'a> {
+struct Attempt<'a> {
     rank: &'a [u32],
     choice: Choice,
     nodes: u64,
@@ -55,13 +55,13 @@ impl State<'_> {
         }
         let end = items.len();
         self.parts = items;
-        let mut turn = Turn { rank, choice, nodes, budget };
-        self.search_parts(Part { begin: 0, end, first: 0, last: 0 }, &mut turn).ok()
+        let mut attempt = Attempt { rank, choice, nodes, budget };
+        self.search_parts(Part { begin: 0, end, first: 0, last: 0 }, &mut attempt).ok()
     }
 
     /// Splits the unplaced items of `whole` where no item crosses, and solves part by part. The part with the
     /// most failures comes first, because one unsolvable part makes the whole unsolvable.
-    fn search_parts(&mut self, whole: Part, turn: &mut Turn) -> Result<bool, Cut> {
+    fn search_parts(&mut self, whole: Part, attempt: &mut Attempt) -> Result<bool, Cut> {
         let base = self.parts.len();
         let mut parts: Vec<Part> = Vec::new();
         for k in whole.begin..whole.end {
@@ -86,7 +86,7 @@ impl State<'_> {
         }
         let mut solved = true;
         for part in parts {
-            solved = self.search_part(part, turn)?;
+            solved = self.search_part(part, attempt)?;
             if !solved {
                 break;
             }
@@ -97,7 +97,7 @@ impl State<'_> {
 
     /// Decides which item, if any, lies at one point of the skyline, until the part is packed or proved
     /// unsolvable.
-    fn search_part(&mut self, part: Part, turn: &mut Turn) -> Result<bool, Cut> {
+    fn search_part(&mut self, part: Part, attempt: &mut Attempt) -> Result<bool, Cut> {
         let (start, base) = (self.mark(), self.candidates.len());
         loop {
             let work = 8 * (part.end - part.begin + part.last - part.first) as u64;
@@ -105,14 +105,14 @@ impl State<'_> {
                 .iter()
                 .map(|&item| self.instance.span(item as usize).len() as u64)
                 .sum();
-            if turn.nodes == 0 || !turn.budget.spend(work + 2 * touched) {
+            if attempt.nodes == 0 || !attempt.budget.spend(work + 2 * touched) {
                 return Err(Cut);
             }
-            turn.nodes -= 1;
+            attempt.nodes -= 1;
             if !self.has_room(part) {
                 break;
             }
-            let slice = self.choose_slice(part, turn.choice);
+            let slice = self.choose_slice(part, attempt.choice);
             let floor = self.ground[slice];
             self.candidates.truncate(base);
             for k in part.begin..part.end {
@@ -121,14 +121,14 @@ impl State<'_> {
                 }
             }
             let end = self.candidates.len();
-            self.candidates[base..end].sort_unstable_by_key(|&item| turn.rank[item as usize]);
+            self.candidates[base..end].sort_unstable_by_key(|&item| attempt.rank[item as usize]);
             for k in base..end {
                 let item = self.candidates[k];
                 if (base..k).any(|earlier| self.are_twins(self.candidates[earlier], item)) {
                     continue;
                 }
                 let before = self.mark();
-                if self.place(item) && self.search_parts(part, turn)? {
+                if self.place(item) && self.search_parts(part, attempt)? {
                     return Ok(true);
                 }
                 self.undo(before);
