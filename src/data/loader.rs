@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Batch, Dataset, Prefetch, Values};
+#[cfg(feature = "gpu")]
+use super::Values;
+use super::{Batch, Dataset, Prefetch};
 use crate::error::{Error, Result};
 use crate::random::{self, Bijection};
 
