@@ -92,17 +92,13 @@ impl Loader {
     #[cfg(feature = "gpu")]
     pub(crate) fn description(&self) -> Result<Vec<(&'static str, String)>> {
         let first = self.data.batch(&[0])?;
-        let mut hash = 0;
-        for (name, values) in first.inputs() {
-            let bytes: &[u8] = match values {
+        let hash = first.inputs().fold(0, |hash, (name, values)| {
+            let words: &[u32] = match values {
                 Values::F32(values) => bytemuck::cast_slice(values),
-                Values::U32(values) => bytemuck::cast_slice(values),
+                Values::U32(values) => values,
             };
-            hash = name
-                .bytes()
-                .chain(bytes.iter().copied())
-                .fold(hash, |hash, byte| random::mix(hash ^ u64::from(byte)));
-        }
+            words.iter().fold(random::key(hash, name), |hash, word| random::mix(hash ^ u64::from(*word)))
+        });
         let order = self.shuffle.map_or_else(|| "as they are".to_owned(), |seed| format!("of seed {seed}"));
         Ok(vec![
             ("samples", self.data.len().to_string()),

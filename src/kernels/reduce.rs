@@ -129,13 +129,13 @@ pub(super) fn sum_in_order(site: &Site, from: Operand, parts: u64, len: u64) -> 
 /// Returns the launch of [`Op::SumParts`](crate::graph::Op::SumParts).
 pub(super) fn sum_parts(site: &Site, part: Shape) -> Launch<Operand> {
     let sizes = [site.inputs[0].0.numel() / part.numel(), part.numel()];
-    let memory = vec![Operand::Input(0), Operand::Output(0)];
     if site.inputs.len() == 1 {
-        return in_order(site, [&SUM_PARTS, &SUM_PARTS_EACH], memory, sizes);
+        return sum_in_order(site, Operand::Input(0), sizes[0], sizes[1]);
     }
     let sum = site.in_place.is_none().then_some(Operand::Input(1));
+    let memory = sum.into_iter().chain([Operand::Input(0), Operand::Output(0)]).collect();
     let kernels = [&SUM_PARTS_ON, &SUM_PARTS_EACH_ON].map(|kernel| site.variant(kernel));
-    in_order(site, kernels.each_ref(), sum.into_iter().chain(memory).collect(), sizes)
+    in_order(site, kernels.each_ref(), memory, sizes)
 }
 
 /// Returns the launch of a kernel that sums parts of some length, or of the second if vec4s are too few threads.

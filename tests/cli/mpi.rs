@@ -10,7 +10,11 @@ use super::json;
 use super::support::devices;
 use super::support::skip::skip;
 
-const BENCH: [&str; 8] = ["--quiet", "bench", "mlp", "--batch", "24", "--steps", "2", "--json"];
+const BENCH: [&str; 8] = of("mlp", "24");
+
+const fn of<'a>(network: &'a str, batch: &'a str) -> [&'a str; 8] {
+    ["--quiet", "bench", network, "--batch", batch, "--steps", "2", "--json"]
+}
 
 /// `mpirun`, more ranks than cores, by root too: what containers and two cores need. `None` where there is no MPI.
 pub fn mpirun() -> Option<Command> {
@@ -28,11 +32,11 @@ pub fn mpirun() -> Option<Command> {
 }
 
 /// Returns the command that runs `wgrad bench` on groups of ranks: the size and the options of each group.
-fn bench(groups: &[(u32, &[&str])], adapter: &str) -> Option<Command> {
+fn bench(base: [&str; 8], groups: &[(u32, &[&str])], adapter: &str) -> Option<Command> {
     let mut command = mpirun()?;
     for (i, (ranks, more)) in groups.iter().enumerate() {
         command.args((i > 0).then_some(":")).args(["-n", &ranks.to_string()]);
-        command.arg(env!("CARGO_BIN_EXE_wgrad")).args(BENCH).args(["--adapter", adapter]).args(*more);
+        command.arg(env!("CARGO_BIN_EXE_wgrad")).args(base).args(["--adapter", adapter]).args(*more);
     }
     Some(command)
 }
@@ -50,15 +54,24 @@ fn processes_have_the_bits_of_one_device() {
         &["--shard", "optimizer", "--optimizer", "adamw"],
         &["--shard", "parameters", "--bucket", "64kB"],
     ];
-    for device in devices() {
+    let cases = cases.map(|more| (BENCH, more));
+    // They take long: on one adapter.
+    let large: [([&str; 8], &[&str]); 2] = [
+        (of("cnn", "4"), &["--shard", "optimizer"]),
+        (of("gpt-nano", "4"), &["--shard", "parameters", "--clip-norm", "0.5"]),
+    ];
+    for (i, device) in devices().iter().enumerate() {
         let adapter = &device.adapter().name[..];
-        for more in cases {
+        for (base, more) in cases.into_iter().chain(large.into_iter().filter(|_| i == 0)) {
             let parts = [more, &["--parts", "4"]].concat();
-            let one = json(&[&BENCH[..], &parts, &["--adapter", adapter]].concat());
+            let one = json(&[&base[..], &parts, &["--adapter", adapter]].concat());
             for ranks in [2, 4] {
-                let Some(mut command) = bench(&[(ranks, &parts)], adapter) else { return };
+                let Some(mut command) = bench(base, &[(ranks, &parts)], adapter) else { return };
                 let found = printed(&command.output().expect("mpirun starts"));
-                assert_eq!(found["parameters_hash"], one["parameters_hash"], "{ranks} ranks, {more:?}");
+                assert_eq!(
+                    found["parameters_hash"], one["parameters_hash"],
+                    "{ranks} ranks, {base:?} {more:?}"
+                );
                 assert_eq!(found["loss_last"], one["loss_last"]);
                 assert_eq!(found["ranks"], ranks);
                 assert_eq!(found["device_bytes"], found["planned_bytes"]);
@@ -75,7 +88,7 @@ fn processes_share_out_parts_by_their_budgets() {
     let [large, small] = ["48MB", "16MB"].map(|budget| [&parts[..], &["--budget", budget]].concat());
     let one = json(&[&BENCH[..], &["--parts", "4", "--adapter", adapter]].concat());
     for groups in [[(1, &large[..]), (1, &small[..])], [(1, &small[..]), (1, &large[..])]] {
-        let Some(mut command) = bench(&groups, adapter) else { return };
+        let Some(mut command) = bench(BENCH, &groups, adapter) else { return };
         let found = printed(&command.output().expect("mpirun starts"));
         assert_eq!(found["parameters_hash"], one["parameters_hash"]);
         assert_eq!(found["shares"], if groups[0].1 == large { "3,1" } else { "1,3" });
@@ -89,7 +102,7 @@ fn processes_compute_layers_together() {
     let adapter = &devices()[0].adapter().name[..];
     let together = ["--tensor", "4"];
     let threads = json(&[&BENCH[..], &together, &["--ranks", "4", "--adapter", adapter]].concat());
-    let Some(mut command) = bench(&[(4, &together)], adapter) else { return };
+    let Some(mut command) = bench(BENCH, &[(4, &together)], adapter) else { return };
     let processes = printed(&command.output().expect("mpirun starts"));
     for found in [&threads, &processes] {
         assert_eq!(found["parameters_hash"], threads["parameters_hash"]);
@@ -121,7 +134,7 @@ fn ranks_that_differ_or_fail_end_all_with_one_error() {
         (&["--parts", "6"], "rank 2: has plan "),
     ];
     for (other, error) in cases {
-        let Some(mut command) = bench(&[(2, parts), (1, other)], &adapter) else { return };
+        let Some(mut command) = bench(BENCH, &[(2, parts), (1, other)], &adapter) else { return };
         let text = failure(&mut command);
         // mpirun ends the others with the first that has said it.
         // What mpirun prints itself may begin on the same line.

@@ -161,7 +161,7 @@ fn browsers_train_as_native_programs_do_to_the_bit() {
         let rest = data.train(&device, settings, *images, (Some(&saved), epochs - 1));
         let losses = [&half.losses[..], &rest.losses].concat();
         for run in ["whole", "again", "native"] {
-            // The text of a number is read as one of its neighbours in 64 bits.
+            // Losses are f32. serde_json may parse a number one unit in the last place of an f64 away.
             let found = said[run]["losses"].as_array().unwrap().iter();
             let found: Vec<f32> = found.map(|loss| loss.as_f64().unwrap() as f32).collect();
             assert_eq!(found, losses, "{task}, {run}");

@@ -145,8 +145,9 @@ pub(crate) fn accumulate(mut graph: Graph, [gradients, read]: [&[Pair]; 2], part
     // The first list is that of the losses; the parts of a round may be those of some ranks.
     let of_all = parts.counts.iter().copied().min().unwrap_or(0);
     copies.graph.exchanges.get_mut(first).into_iter().for_each(|exchange| exchange.losses = of_all);
-    let gathered = changes.iter().filter_map(|change| change.operands.first()).map(Vec::len).max();
-    for parts in 0..gathered.unwrap_or(0) {
+    // All lists were gathered in the same runs of parts.
+    let runs = changes.first().and_then(|change| change.operands.first()).map_or(0, Vec::len);
+    for parts in 0..runs {
         copies.graph.nodes.extend(changes.iter().map(|change| change.of_parts(parts)));
     }
     for (((name, id), parts), averaged) in outputs.into_iter().zip(results).zip(averaged) {

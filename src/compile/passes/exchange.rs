@@ -76,47 +76,44 @@ impl Exchanges {
     /// parts of neighbouring ranks, `[parts, elements]`. All have the same type.
     pub(super) fn gather_parts(&self, graph: &mut Graph, lists: Vec<&mut Vec<ValueId>>) {
         let all = u64::from(self.ranks()) * u64::from(self.rounds());
-        // Some lists are on their way while others are received.
-        let (mut open, mut filled, mut waiting) = (Vec::new(), 0, None);
+        let (mut groups, mut filled) = (vec![Vec::new()], 0);
         for list in lists {
             let size = 4 * all * words(graph, list[0]);
-            if filled + size > self.together && !open.is_empty() {
-                self.gather(graph, std::mem::take(&mut open), &mut waiting);
+            if filled > 0 && filled + size > self.together {
+                groups.push(Vec::new());
                 filled = 0;
             }
-            open.push(list);
+            if let Some(group) = groups.last_mut() {
+                group.push(list);
+            }
             filled += size;
         }
-        self.gather(graph, open, &mut waiting);
-        self.gather(graph, Vec::new(), &mut waiting);
+        // A group is on its way while the one before is received.
+        let mut before = None;
+        for group in groups {
+            let sent = self.send_parts(graph, &group).map(|sent| (sent, group));
+            if let Some((sent, lists)) = std::mem::replace(&mut before, sent) {
+                self.receive_rows(graph, &sent, lists);
+            }
+        }
+        before.into_iter().for_each(|(sent, lists)| self.receive_rows(graph, &sent, lists));
     }
 
-    /// Sends the parts of some lists, and receives those that were sent before.
-    fn gather<'a>(
-        &self,
-        graph: &mut Graph,
-        lists: Vec<&'a mut Vec<ValueId>>,
-        waiting: &mut Option<(SentParts, Vec<&'a mut Vec<ValueId>>)>,
-    ) {
-        let sent = self.send_parts(graph, &lists).map(|sent| (sent, lists));
-        let Some((SentParts { exchange, share, places }, lists)) = std::mem::replace(waiting, sent) else {
-            return;
-        };
+    /// Replaces the values of this rank's parts by those of neighbouring ranks, `[parts, elements]`, in the order of the parts.
+    fn receive_rows(&self, graph: &mut Graph, sent: &SentParts, lists: Vec<&mut Vec<ValueId>>) {
+        let SentParts { exchange, share, places } = sent;
         let Some((first, _)) = places.first() else { return };
-        let shape = Shape::from([self.ranks() as usize, share as usize]);
+        let shape = Shape::from([self.ranks() as usize, *share as usize]);
         let like = Value { shape, ..graph.value(*first).clone() };
-        let all = receive(graph, (exchange, 0), like);
+        let all = receive(graph, (*exchange, 0), like);
         for (list, (like, starts)) in lists.into_iter().zip(places) {
-            let columns = words(graph, like) as usize;
-            let of_round = |(round, start): (u32, u64)| {
-                let run = move |run: Range<u32>| [run.start as usize, run.len(), start as usize];
-                self.runs(round).into_iter().map(run)
-            };
-            let of_runs: Vec<_> = (0..).zip(starts).flat_map(of_round).collect();
+            let columns = words(graph, *like) as usize;
             list.clear();
-            for [row, rows, column] in of_runs {
-                let some = sliced(graph, all, 0, row, rows);
-                list.push(sliced(graph, some, 1, column, columns));
+            for (round, start) in (0..).zip(starts) {
+                for run in self.runs(round) {
+                    let rows = sliced(graph, all, 0, run.start as usize, run.len());
+                    list.push(sliced(graph, rows, 1, *start as usize, columns));
+                }
             }
         }
     }

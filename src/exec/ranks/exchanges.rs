@@ -20,7 +20,7 @@ pub(in crate::exec) struct Exchanges {
     pub(in crate::exec) waited: Duration,
     /// The most bytes that a rank has created on its device.
     pub(in crate::exec) fullest: u64,
-    /// The rank whose samples first had a loss that is no number, while those of others had one.
+    /// The first rank on whose samples the loss was NaN or infinite, where it was finite on those of another.
     pub(in crate::exec) not_finite: Option<u32>,
 }
 
@@ -92,7 +92,9 @@ impl Exchanges {
             }
         }
         self.waited += start.elapsed();
-        self.not_finite = self.not_finite.or_else(|| not_finite(exchange, words));
+        if exchange.losses > 0 {
+            self.not_finite = self.not_finite.or_else(|| not_finite(exchange, words));
+        }
         Ok(())
     }
 
