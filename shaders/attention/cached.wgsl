@@ -3,8 +3,8 @@
 struct Params {
     // Workgroups: `parts` for each query of a head, `jobs` in all, folded: job = wg.y * grid_x + wg.x.
     parts: u32, jobs: u32, grid_x: u32, heads: u32, kv_heads: u32,
-    // New tokens, rows of a cache, vec4 of a head.
-    rows: u32, length: u32, quads: u32,
+    // New tokens; tokens of a page, pages of a text, pages of a cache; vec4 of a head.
+    rows: u32, page: u32, table: u32, pages: u32, quads: u32,
     // A query sees the `before` keys before its own. A part has `span` keys.
     before: u32, span: u32,
     // A cap above 0: a score is cap tanh(score / cap).
@@ -43,13 +43,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
 #else
 // cached_attention: o = softmax(scale q kᵀ) v over the rows of the cache and the new ones up to the query's own. The new
 // rows are stored into the cache; no query reads them there.
-// q [b, s, h, d], k, v [b, s, hkv, d], cached k, v [b, n, hkv, d], used [b] -> o, or for each part the weighted sum of values,
-// and the largest score with the sum of weights
+// q [b, s, h, d], k, v [b, s, hkv, d], cached k, v [pages, page, hkv, d], table [b, n], used [b] -> o, or for each part the
+// weighted sum of values, and the largest score with the sum of weights
 // grid: one workgroup of 64 threads per part of a query of a head, folded
 #import attention/cache
 @group(0) @binding(1) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(6) var<storage, read_write> used: array<u32>;
-@group(0) @binding(7) var<storage, read_write> result: array<vec4<f32>>;
+@group(0) @binding(6) var<storage, read_write> table: array<u32>;
+@group(0) @binding(7) var<storage, read_write> used: array<u32>;
+@group(0) @binding(8) var<storage, read_write> result: array<vec4<f32>>;
 
 const HIDDEN = -3e38; // Below all scores.
 const TILE = 64u;
@@ -57,6 +58,8 @@ const TILE = 64u;
 var<workgroup> held: array<vec4<f32>, 64>;
 var<workgroup> scores: array<f32, 64>;
 var<workgroup> weights: array<f32, 64>;
+// Where the keys and values of a tile begin.
+var<workgroup> places: array<u32, 64>;
 var<workgroup> cached: u32;
 
 fn score(product: f32) -> f32 {
@@ -78,26 +81,27 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
     let group = p.heads / p.kv_heads;
     let kv_head = head / group;
     if (thread == 0u) {
-        cached = min(used[sample], p.length);
+        cached = min(used[sample], p.table * p.page);
     }
     let before = workgroupUniformLoad(&cached);
-    // Row j of keys and values begins at (base + j) pitch + start.
+    // Row i of keys and values begins at i pitch + start.
     let pitch = p.kv_heads * p.quads;
     let start = kv_head * p.quads;
     let new_base = sample * p.rows;
-    let old_base = sample * p.length;
+    let own = before + row;
     if (thread < p.quads) {
         held[thread] = q[query * p.quads + thread];
         // The first query head of a key head stores the new row.
-        if (part == 0u && head % group == 0u && before + row < p.length) {
-            let source = (new_base + row) * pitch + start + thread;
-            let place = (old_base + before + row) * pitch + start + thread;
-            store_quad(place, source);
+        if (part == 0u && head % group == 0u && own < p.table * p.page) {
+            let page = table[sample * p.table + own / p.page];
+            if (page < p.pages) {
+                let place = (page * p.page + own % p.page) * pitch + start + thread;
+                store_quad(place, (new_base + row) * pitch + start + thread);
+            }
         }
     }
     workgroupBarrier();
     // The keys of this part, `first` to `end` (exclusive) of those that the query sees.
-    let own = before + row;
     let first = own - min(own, p.before) + part * p.span;
     let end = min(first + p.span, own + 1u);
     let lanes = TILE / p.quads;
@@ -115,17 +119,19 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         var s = HIDDEN;
         if (j < end) {
             var dot4 = vec4<f32>();
+            var at = (new_base + j - before) * pitch + start;
             if (j < before) {
-                let at = (old_base + j) * pitch + start;
+                let page = min(table[sample * p.table + j / p.page], p.pages - 1u);
+                at = (page * p.page + j % p.page) * pitch + start;
                 for (var c = 0u; c < p.quads; c += 1u) {
                     dot4 = fma(held[c], key_at(at + c), dot4);
                 }
             } else {
-                let at = (new_base + j - before) * pitch + start;
                 for (var c = 0u; c < p.quads; c += 1u) {
                     dot4 = fma(held[c], k[at + c], dot4);
                 }
             }
+            places[thread] = at;
             s = score((dot4.x + dot4.y) + (dot4.z + dot4.w));
         }
         scores[thread] = s;
@@ -145,9 +151,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             for (var i = lane; i < TILE; i += lanes) {
                 let other = tile + i;
                 if (other < before) {
-                    sum = fma(vec4(weights[i]), value_at((old_base + other) * pitch + start + column), sum);
+                    sum = fma(vec4(weights[i]), value_at(places[i] + column), sum);
                 } else if (other < end) {
-                    sum = fma(vec4(weights[i]), v[(new_base + other - before) * pitch + start + column], sum);
+                    sum = fma(vec4(weights[i]), v[places[i] + column], sum);
                 }
             }
         }

@@ -1,74 +1,87 @@
-//! Text token by token, with a KV cache.
+//! Texts token by token, with a KV cache.
 
+use super::pages::{Held, Pages};
 use super::{ProgramId, Sampling, Session};
 use crate::error::{Error, Result};
-use crate::graph::{Attend, Op};
+use crate::graph::{Attend, Indices, Op};
 use crate::maybe_async;
 
-/// Continues a text token by token. Keys and values of its tokens stay in a [`KvCache`](crate::models::KvCache), so that each
-/// token is computed once.
+/// Continues texts token by token. Keys and values of their tokens stay in the pages of a
+/// [`KvCache`](crate::models::KvCache), so that each token is
+/// computed once, and once for all texts that begin alike, as far as they fill pages.
 ///
 /// The cache is that of the parameters which the session has: after a training step, make a new decoder.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// Programs with the tokens that each computes, fewest first.
-    programs: Vec<(ProgramId, usize)>,
-    /// The tokens whose keys and values are in the cache.
-    cached: Vec<u32>,
-    /// Tokens that the cache holds.
+    programs: Vec<Program>,
+    pages: Pages,
+    /// Tokens that the cache holds of a text.
     room: usize,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    id: ProgramId,
+    /// Texts, new tokens of each, and pages of each.
+    texts: usize,
+    tokens: usize,
+    pages: usize,
+}
+
 impl Decoder {
-    /// Takes programs of one cache that [`Model::cached_logits`](crate::models::Model::cached_logits) traced: one for a single
-    /// token and, so that a long prompt takes few runs, one or more for several.
+    /// Takes programs that [`Model::cached_logits`](crate::models::Model::cached_logits) traced for one cache: one for a single
+    /// token of each text and, so that a long prompt takes few runs, one or more for several.
     ///
     /// # Errors
     /// [`Error::Setting`] for programs of other inputs, and without one for a single token.
     pub fn new(session: &Session, programs: &[ProgramId]) -> Result<Self> {
         let wrong = |message: &str| Err(Error::setting("program", message));
-        let (mut found, mut rooms) = (Vec::new(), Vec::new());
-        for id in programs {
-            let graph = session.plan(*id)?.graph();
+        let (mut found, mut caches) = (Vec::new(), Vec::new());
+        for &id in programs {
+            let graph = session.plan(id)?.graph();
             let input =
                 |name: &str| graph.inputs().find(|(_, value)| value.name == name).map(|(_, value)| value);
+            let dims = |name: &str| input(name).map(|value| value.shape.dims());
             let cache = graph.nodes.iter().find_map(|node| match node.op {
-                Op::CachedAttention(_) => Some(graph.value(node.inputs[Attend::CACHES[0]]).shape.dims()[1]),
+                Op::CachedAttention(_) => Some(graph.value(node.inputs[Attend::CACHES[0]]).shape),
                 _ => None,
             });
-            match (input("x"), cache, input("length").and(input("at")), &graph.outputs[..]) {
-                (Some(x), Some(room), Some(_), [_]) => {
-                    found.push((*id, x.shape.last()));
-                    rooms.push(room);
+            let most = input("length").and_then(|value| match value.indices {
+                Some(Indices::Ids(limit)) => Some(limit),
+                _ => None,
+            });
+            match (dims("x"), dims("pages"), cache, most, dims("at"), &graph.outputs[..]) {
+                (Some(&[texts, tokens]), Some(&[_, pages]), Some(cache), Some(most), Some(_), [_]) => {
+                    found.push(Program { id, texts, tokens, pages });
+                    caches.push((cache, most));
                 }
                 _ => {
                     return wrong(
-                        "it continues no text: it needs a KV cache, inputs `x`, `length` and `at`, and one output",
+                        "it continues no text: it needs a KV cache, inputs `x`, `pages`, `length` and `at`, and one output",
                     );
                 }
             }
         }
-        found.sort_by_key(|(_, tokens)| *tokens);
-        match (found.first(), rooms.first()) {
-            (Some((_, 1)), Some(&room)) if rooms.iter().all(|other| *other == room) => {
-                Ok(Self { programs: found, cached: Vec::new(), room })
-            }
-            (Some((_, 1)), _) => wrong("the programs of a decoder must have one cache"),
-            _ => wrong("a decoder needs a program for a single token"),
+        if caches.iter().any(|cache| *cache != caches[0]) {
+            return wrong("the programs of a decoder must have one cache");
         }
+        if !found.iter().any(|program| program.tokens == 1) {
+            return wrong("a decoder needs a program for a single token");
+        }
+        let (cache, most) = caches[0];
+        let pages = Pages::new(cache.dims()[0], cache.dims()[1]);
+        Ok(Self { programs: found, pages, room: most as usize - 1 })
     }
 
-    /// Returns the number of tokens of the text that the cache has.
-    pub fn cached(&self) -> usize {
-        self.cached.len()
+    /// Returns how many of the first tokens of `text` the cache has.
+    pub fn cached(&self, text: &[u32]) -> usize {
+        self.pages.known(text)
     }
 
-    /// Draws the token after `text`. Tokens that `text` and the text of the last call have in common, from the first on, are
-    /// not computed again.
+    /// Draws the token after `text`, as [`Decoder::next_tokens`].
     ///
     /// # Errors
-    /// [`Error::Setting`] for an empty text and for one that is longer than the cache; as [`Session::run`] and
-    /// [`Sampling::draw`].
+    /// As [`Decoder::next_tokens`].
     #[maybe_async]
     pub async fn next_token(
         &mut self,
@@ -76,11 +89,26 @@ impl Decoder {
         text: &[u32],
         sampling: &Sampling,
     ) -> Result<u32> {
+        Ok(self.next_tokens(session, &[(text, sampling)]).await?[0])
+    }
+
+    /// Draws the token after each text. Beginnings of texts that the cache has from earlier calls, or from another text of this
+    /// one, are not computed again. Where pages lack, those of texts that were not asked for longest are used again.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for an empty text, one that is longer than the cache takes, and more texts than it has pages for; as
+    /// [`Session::run`] and [`Sampling::draw`].
+    #[maybe_async]
+    pub async fn next_tokens(
+        &mut self,
+        session: &mut Session,
+        texts: &[(&[u32], &Sampling)],
+    ) -> Result<Vec<u32>> {
         let wrong = |message: String| Err(Error::setting("text", message));
-        let Some(known) = text.len().checked_sub(1) else {
+        if texts.iter().any(|(text, _)| text.is_empty()) {
             return wrong("an empty text: it must have a token at least".to_owned());
-        };
-        if text.len() > self.room {
+        }
+        if let Some((text, _)) = texts.iter().find(|(text, _)| text.len() > self.room) {
             return wrong(format!(
                 "a text of {} tokens for a KV cache of {}: make the cache longer, or leave out tokens",
                 text.len(),
@@ -88,27 +116,93 @@ impl Decoder {
             ));
         }
         // The last token is computed again: its logits are asked for.
-        let common = self.cached.iter().zip(&text[..known]).take_while(|(a, b)| a == b).count();
-        self.cached.truncate(common);
-        loop {
-            let left = &text[self.cached.len()..];
-            let enough = self.programs.iter().find(|(_, tokens)| *tokens >= left.len());
-            let (id, tokens) = *enough.or(self.programs.last()).expect("a decoder has programs");
-            let new = &left[..tokens.min(left.len())];
-            let mut padded = new.to_vec();
-            padded.resize(tokens, 0);
-            session.feed_to(id, "x", &padded).await?;
-            session.feed_to(id, "length", &[self.cached.len() as u32]).await?;
-            session.feed_to(id, "at", &[new.len() as u32 - 1]).await?;
-            session.run(id).await?;
-            if new.len() < left.len() {
-                self.cached.extend_from_slice(new);
-                continue;
-            }
-            let output = session.plan(id)?.graph().outputs[0].0.clone();
-            let token = sampling.draw(&session.output::<f32>(id, &output).await?, text)?;
-            self.cached.extend_from_slice(new);
-            return Ok(token);
+        let before = |i: usize| &texts[i].0[..texts[i].0.len() - 1];
+        self.pages.begin();
+        let mut held = Vec::with_capacity(texts.len());
+        for i in 0..texts.len() {
+            held.push(self.pages.find(before(i)));
+            self.pages.hold(&held[i]);
         }
+        let mut drawn = vec![None; texts.len()];
+        loop {
+            let left = |i: &usize| texts[*i].0.len() - held[*i].tokens;
+            let mut waiting: Vec<usize> = (0..texts.len()).filter(|i| drawn[*i].is_none()).collect();
+            // First those with several tokens left, each to its end: then these are there for others with the same beginning.
+            waiting.sort_by_key(|i| left(i) == 1);
+            let Some(tokens) = waiting.first().map(left) else { break };
+            let program = self.program(tokens, waiting.len());
+            waiting.truncate(program.texts);
+            for &i in &waiting {
+                let again = self.pages.find(before(i));
+                if again.tokens > held[i].tokens {
+                    let old = std::mem::replace(&mut held[i], again);
+                    let dropped: Vec<usize> =
+                        old.pages.into_iter().filter(|page| !held[i].pages.contains(page)).collect();
+                    self.pages.release(&dropped);
+                    self.pages.hold(&held[i]);
+                }
+                if !self.pages.grow(&mut held[i], texts[i].0.len()) {
+                    return wrong(format!(
+                        "{} texts for a KV cache of {} pages of {} tokens, and text {i} of {} tokens finds none: make more \
+                         pages, or continue fewer texts at once",
+                        texts.len(),
+                        self.pages.count(),
+                        self.pages.size(),
+                        texts[i].0.len()
+                    ));
+                }
+            }
+            let texts_of = waiting.iter().map(|&i| (texts[i].0, &held[i])).collect::<Vec<_>>();
+            self.feed(session, program, &texts_of).await?;
+            session.run(program.id).await?;
+            let mut logits = Vec::new();
+            for (row, &i) in waiting.iter().enumerate() {
+                let (text, sampling) = texts[i];
+                let start = held[i].tokens;
+                let end = text.len().min(start + program.tokens);
+                self.pages.fill(&mut held[i], &text[start..end]);
+                if end == text.len() {
+                    if logits.is_empty() {
+                        let output = session.plan(program.id)?.graph().outputs[0].0.clone();
+                        logits = session.output::<f32>(program.id, &output).await?;
+                    }
+                    let classes = logits.len() / program.texts;
+                    drawn[i] = Some(sampling.draw(&logits[row * classes..][..classes], text)?);
+                }
+            }
+        }
+        Ok(drawn.into_iter().flatten().collect())
+    }
+
+    /// Returns the program for so many tokens of so many texts: the smallest that takes all of them, or else the largest, with
+    /// tokens before texts.
+    fn program(&self, tokens: usize, texts: usize) -> Program {
+        let lack = |has: usize, wanted: usize| (wanted.saturating_sub(has), has);
+        let order = |program: &&Program| (lack(program.tokens, tokens), lack(program.texts, texts));
+        *self.programs.iter().min_by_key(order).expect("a decoder has programs")
+    }
+
+    /// Feeds the next tokens of `texts`, which have pages for them. Rows of other texts have no pages, so that nothing is stored
+    /// of them.
+    #[maybe_async]
+    async fn feed(&self, session: &mut Session, program: Program, texts: &[(&[u32], &Held)]) -> Result<()> {
+        let Program { id, texts: rows, tokens, pages: of_text } = program;
+        let mut x = vec![0; rows * tokens];
+        let mut pages = vec![self.pages.count() as u32; rows * of_text];
+        let (mut length, mut at) = (vec![0; rows], vec![0; rows]);
+        for (row, &(text, held)) in texts.iter().enumerate() {
+            let left = &text[held.tokens..];
+            let new = &left[..tokens.min(left.len())];
+            x[row * tokens..][..new.len()].copy_from_slice(new);
+            for (page, &of) in pages[row * of_text..].iter_mut().zip(&held.pages) {
+                *page = of as u32;
+            }
+            length[row] = held.tokens as u32;
+            at[row] = (row * tokens + new.len() - 1) as u32;
+        }
+        for (name, data) in [("x", &x), ("pages", &pages), ("length", &length), ("at", &at)] {
+            session.feed_to(id, name, data).await?;
+        }
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ mod feed;
 mod ledger;
 mod offload;
 mod on_device;
+mod pages;
 mod parameters;
 mod poison;
 mod profile;

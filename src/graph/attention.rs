@@ -115,10 +115,12 @@ impl Tensor {
     }
 
     /// Causal attention of new tokens and those before them, in forward passes: `self` = q `[b, s, h, d]`, k and v
-    /// `[b, s, hkv, d]` → `[b, s, h, d]`. The keys and values of the tokens before are the first `length` rows, `u32 [b]`, of
-    /// the caches `[b, n, hkv, d]`, parameters of [`Params::add_cache`](super::Params::add_cache); those of the new
-    /// tokens are added to them after `length`, as far as there is room. Queries see those before them as with
-    /// [`Tensor::attention`] of all tokens at once, with its window, scale and softcap.
+    /// `[b, s, hkv, d]` → `[b, s, h, d]`. The caches, parameters of [`Params::add_cache`](super::Params::add_cache), are pages
+    /// `[p, t, hkv, d]` of `t` tokens each. `pages`, `u32 [b, n]`, has those of each text: the keys and values of its token
+    /// `j` are row `j % t` of page `pages[j / t]` (Kwon et al. 2023). `length`, `u32 [b]`, is the number of tokens before the
+    /// new ones, whose own are added after them, as far as the text has pages: one numbered `p` or more is none. Texts may
+    /// share pages that no new token falls into. Queries see the tokens before them as with [`Tensor::attention`] of all tokens
+    /// at once, with its window, scale and softcap.
     ///
     /// A head has a multiple of four elements, at most 256. There is no ALiBi and no dropout.
     #[track_caller]
@@ -128,6 +130,7 @@ impl Tensor {
         k: &Tensor,
         v: &Tensor,
         caches: [&Tensor; 2],
+        pages: &Tensor,
         length: &Tensor,
         options: &Attention,
     ) -> Tensor {
@@ -152,7 +155,7 @@ impl Tensor {
             }
             _ => {
                 let op = Op::CachedAttention(options.attend(scale));
-                return self.one(op, &[self, k, v, caches[0], caches[1], length], at);
+                return self.one(op, &[self, k, v, caches[0], caches[1], pages, length], at);
             }
         };
         self.mistake(message, self.shape)

@@ -148,9 +148,10 @@ fn flops(op: &Op, shapes: &[Shape], result: Shape) -> u64 {
             own + while_reading(normed.is_some(), own, (result.dims()[0] / groups) as u64)
         }
         Op::Attention(attend) => attended(attend, shapes, 2),
-        // A cache is read as if it were full.
+        // The pages of a text are read as if they were full.
         Op::CachedAttention(attend) => {
-            let keys = operand(Attend::CACHES[0]).dims().get(1).map_or(0, |n| *n as u64);
+            let length = |shape: Shape| shape.dims().get(1).map_or(0, |n| *n as u64);
+            let keys = length(operand(Attend::PAGES)) * length(operand(Attend::CACHES[0]));
             4 * first.numel() * keys.min(u64::from(attend.band.before).saturating_add(1))
         }
         // The kernels of keys and values and the one of queries both compute the scores, and the gradient of the

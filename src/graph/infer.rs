@@ -321,24 +321,31 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
 fn cached_attention(attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, String> {
     let op = Op::Attention(*attend);
     let mut results = attention(&op, attend, inputs)?;
-    let [q, k, _, cached_k, cached_v, (lengths, index)] = *inputs else {
-        return Err(format!("attention over a cache takes six operands, got {}", inputs.len()));
+    let [q, k, _, cached_k, cached_v, pages, lengths] = *inputs else {
+        return Err(format!("attention over a cache takes seven operands, got {}", inputs.len()));
     };
     let [batch, rows, kv_heads, size] = k.0.dims() else { unreachable!("attention checks it") };
     if q.0.dims()[1] != *rows {
         return Err(format!("attention over a cache of q {} with k {}: each query has its key", q.0, k.0));
     }
     let fits =
-        |cache: Shape| matches!(cache.dims(), [b, n, h, d] if (b, h, d) == (batch, kv_heads, size) && *n > 0);
+        |cache: Shape| matches!(cache.dims(), [p, t, h, d] if (h, d) == (kv_heads, size) && *p * *t > 0);
     if cached_k != cached_v || !fits(cached_k.0) {
         return Err(format!(
-            "attention over caches {} {} and {} {}: of k {} they are [{batch}, length, {kv_heads}, {size}], of one type",
+            "attention over caches {} {} and {} {}: of k {} they are [pages, tokens, {kv_heads}, {size}], of one type",
             cached_k.1, cached_k.0, cached_v.1, cached_v.0, k.0
         ));
     }
-    if index != DType::U32 || lengths != Shape::from([*batch]) {
+    if !matches!(pages.0.dims(), [b, n] if b == batch && *n > 0) || pages.1 != DType::U32 {
         return Err(format!(
-            "attention over a cache takes its lengths as u32 [{batch}], got {index} {lengths}"
+            "attention over a cache takes the pages of each text as u32 [{batch}, n], got {} {}",
+            pages.1, pages.0
+        ));
+    }
+    if lengths != (Shape::from([*batch]), DType::U32) {
+        return Err(format!(
+            "attention over a cache takes its lengths as u32 [{batch}], got {} {}",
+            lengths.1, lengths.0
         ));
     }
     results.truncate(1);

@@ -338,8 +338,8 @@ impl Params {
         self.register(name, shape.into(), init, Kind::Buffer)
     }
 
-    /// Registers a buffer `[b, n, heads, d]` for the keys or the values that
-    /// [`Tensor::cached_attention`](super::Tensor::cached_attention) stores: `n` tokens of each text, in `f32`, `f16`,
+    /// Registers a buffer `[p, t, heads, d]` for the keys or the values that
+    /// [`Tensor::cached_attention`](super::Tensor::cached_attention) stores: `p` pages of `t` tokens, in `f32`, `f16`,
     /// `bf16`, or in 8.5 bits as [`DType::Uint8`]. It starts as zeros and is saved to no file. Another type is reported when a step
     /// is traced.
     #[track_caller]

@@ -43,7 +43,7 @@ impl<M> Launch<M> {
             "tile/tile" => 8192,
             "attention/tiled" | "attention/tiled_dkv" => 15_616 + documents,
             "attention/cpu" | "attention/cpu_dkv" => documents,
-            "attention/cached" if !self.kernel.is("JOIN") => 1540,
+            "attention/cached" if !self.kernel.is("JOIN") => 1796,
             "elementwise/mask" if self.kernel.is("WORKGROUP") => 256,
             "cooperative/main" => {
                 let side = if self.kernel.is("SIDE8") { 8 } else { 16 };

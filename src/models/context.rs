@@ -15,20 +15,20 @@ pub struct Context<'a> {
 
 #[derive(Clone, Debug)]
 enum Sees<'a> {
-    /// The first rows of a cache, `u32 [b]` of them, and the new tokens.
-    Cache(&'a KvCache, Tensor),
+    /// A cache: the pages of each text, `u32 [b, n]`, and the number of its tokens there, `u32 [b]`; and the new tokens.
+    Cache(&'a KvCache, [Tensor; 2]),
     /// Where the document of each token starts and ends, `u32 [b, s, 2]`.
     Documents(Tensor),
 }
 
 impl<'a> Context<'a> {
-    /// The texts that `ids`, `u32 [b, s]`, continue: their keys and values are the first `length` rows, `u32 [b]`, of the cache.
-    /// For forward passes.
+    /// The texts that `ids`, `u32 [b, s]`, continue: the keys and values of their first `length` tokens, `u32 [b]`, are in the
+    /// `pages` of the cache, `u32 [b, n]`, as [`Tensor::cached_attention`] takes them. For forward passes.
     #[track_caller]
-    pub fn after(cache: &'a KvCache, length: &Tensor, ids: &Tensor) -> Self {
+    pub fn after(cache: &'a KvCache, pages: &Tensor, length: &Tensor, ids: &Tensor) -> Self {
         let first = length.cast(DType::F32).reshape([ids.dim(0), 1]);
         let positions = first.add(&first.indices_like([ids.dim(0), ids.dim(1)], 1)).cast(DType::U32);
-        Self { positions, sees: Sees::Cache(cache, length.clone()) }
+        Self { positions, sees: Sees::Cache(cache, [pages, length].map(Tensor::clone)) }
     }
 
     /// Rows with several documents, as [`Tensor::attention_within`] takes them: `documents` `u32 [b, s, 2]`. Positions count from
@@ -59,10 +59,10 @@ impl Seen<'_> {
     pub(super) fn attend(&self, [q, k, v]: [&Tensor; 3], options: &Attention) -> Tensor {
         match &self.context.sees {
             Sees::Documents(documents) => q.attention_within(k, v, documents, options),
-            Sees::Cache(cache, length) => {
+            Sees::Cache(cache, [pages, length]) => {
                 let options = Attention { dropout: 0.0, ..*options };
                 let caches = cache.layers[self.layer].each_ref().map(|param| length.trace().param(param));
-                q.cached_attention(k, v, caches.each_ref(), length, &options)
+                q.cached_attention(k, v, caches.each_ref(), pages, length, &options)
             }
         }
     }

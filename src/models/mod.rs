@@ -23,14 +23,13 @@ pub use bert::{Bert, BertConfig};
 pub use context::Context;
 pub use gemma::Gemma;
 pub use gpt::{Gpt, GptBlock, GptConfig};
-pub use kv_cache::{CacheSizes, KvCache};
+pub use kv_cache::{CacheOptions, CacheSizes, KvCache};
 pub use llama::{Llama, LlamaConfig};
 pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use sequence::Sequence;
 
 use crate::compile::{Forward, TrainStep};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Params, Tensor, Trace};
 use crate::nn::Module;
@@ -343,34 +342,39 @@ impl Model {
         }
     }
 
-    /// Registers a KV cache of `tokens` tokens for one text, in `f32`, `f16` or `bf16`.
+    /// Registers a KV cache.
     ///
     /// # Errors
     /// As [`KvCache::new`].
-    pub fn kv_cache(&self, tokens: usize, dtype: DType) -> Result<KvCache> {
+    pub fn kv_cache(&self, options: &CacheOptions) -> Result<KvCache> {
         match &self.network {
-            Network::Tokens(network, _) => KvCache::new(&self.params, &**network, [1, tokens], dtype),
+            Network::Tokens(network, _) => KvCache::new(&self.params, &**network, options),
             Network::Numbers(..) => {
                 Err(Error::setting("cache", format!("`{}` takes no tokens: it has no KV cache", self.name)))
             }
         }
     }
 
-    /// Computes the logits `[1, classes]` of the token after one of `tokens` new tokens of a text: declares inputs `x`, the new
-    /// tokens, `u32 [1, tokens]`, `length`, the number of tokens before them, whose keys and values `cache` has, `u32 [1]`, and
-    /// `at`, which of the new ones is the last of the text, `u32 [1]`; those after it change nothing.
+    /// Computes the logits `[texts, classes]` of the token after one of `tokens` new tokens of each text: declares inputs `x`,
+    /// the new tokens, `u32 [texts, tokens]`; `pages`, those of `cache` that each text has, `u32 [texts, n]` of `n` for its most
+    /// tokens; `length`, the number of tokens before the new ones, whose keys and values are in these pages, `u32 [texts]`; and
+    /// `at`, which of all new tokens is the last of each text, `u32 [texts]`; those after it change nothing.
     /// [`Decoder`](crate::exec::Decoder) runs such programs.
     #[track_caller]
-    pub fn cached_logits(&self, trace: &Trace, cache: &KvCache, tokens: usize) -> Tensor {
-        let x = trace.ids("x", [1, tokens], self.classes as u32);
-        let length = trace.ids("length", [1], cache.tokens() as u32 + 1);
-        let at = trace.ids("at", [1], tokens as u32);
+    pub fn cached_logits(&self, trace: &Trace, cache: &KvCache, [texts, tokens]: [usize; 2]) -> Tensor {
+        let x = trace.ids("x", [texts, tokens], self.classes as u32);
+        let of_text = KvCache::pages_of(cache.tokens());
+        let pages = trace.ids("pages", [texts, of_text], cache.pages() as u32 + 1);
+        let length = trace.ids("length", [texts], cache.tokens() as u32 + 1);
+        let at = trace.ids("at", [texts], texts.saturating_mul(tokens) as u32);
         match &self.network {
             Network::Tokens(network, _) => {
-                let hidden = network.hidden_in(&x, &Context::after(cache, &length, &x));
+                let hidden = network.hidden_in(&x, &Context::after(cache, &pages, &length, &x));
                 network.logits_of(&hidden, &at)
             }
-            Network::Numbers(..) => x.mistake(format!("`{}` takes no tokens", self.name), [1, self.classes]),
+            Network::Numbers(..) => {
+                x.mistake(format!("`{}` takes no tokens", self.name), [texts, self.classes])
+            }
         }
     }
 

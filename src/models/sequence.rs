@@ -56,14 +56,14 @@ pub trait Sequence {
         self.logits_of(&self.hidden(ids), at)
     }
 
-    /// Computes the logits `[1, vocabulary]` of one row, `at`, `u32 [1]`, of `hidden [.., width]`.
+    /// Computes the logits `[n, vocabulary]` of the rows `at`, `u32 [n]`, of `hidden [.., width]`.
     #[track_caller]
     fn logits_of(&self, hidden: &Tensor, at: &Tensor) -> Tensor {
         let width = hidden.shape().last();
         let rows = hidden.shape().numel() as usize / width;
-        let one = hidden.reshape([rows, width]).index_select(0, at);
-        let weight = one.trace().param(self.output());
-        one.matmul_transposed(&weight, false, true).capped(self.logit_cap())
+        let some = hidden.reshape([rows, width]).index_select(0, at);
+        let weight = some.trace().param(self.output());
+        some.matmul_transposed(&weight, false, true).capped(self.logit_cap())
     }
 
     /// Computes the mean cross-entropy with `labels`, one for each row of logits. Not all logits need to be

@@ -150,16 +150,25 @@ fn attended(x: &Operands) -> Vec<Vec<f64>> {
 /// Returns the result of attention over caches, and the caches with the new rows.
 pub(super) fn over_cache(inputs: &[Array], attend: &Attend, dtype: DType) -> (Vec<f64>, [Vec<f64>; 2]) {
     let &[batch, rows, heads, size] = inputs[0].shape.dims() else { unreachable!("inferred") };
-    let length = inputs[Attend::CACHES[0]].shape.dims()[1];
-    let pitch = inputs[1].shape.dims()[2] * size;
+    let &[pages, page, kv_heads, _] = inputs[Attend::CACHES[0]].shape.dims() else {
+        unreachable!("inferred")
+    };
+    let table = &inputs[Attend::PAGES];
+    let (length, pitch) = (table.shape.last() * page, kv_heads * size);
     let mut caches = Attend::CACHES.map(|i| inputs[i].data.to_vec());
     let mut o = Vec::with_capacity(batch * rows * heads * size);
     for b in 0..batch {
-        let used = (inputs[5].data[b] as usize).min(length);
-        // One text: the rows of the cache and the new ones.
+        let used = (inputs[Attend::PAGES + 1].data[b] as usize).min(length);
+        // The page of row `j`, and where the row would begin.
+        let place = |j: usize| {
+            let of = table.data[b * table.shape.last() + j / page] as usize;
+            (of, (of.min(pages - 1) * page + j % page) * pitch)
+        };
+        // One text: the rows of its pages and the new ones.
         let whole = |i: usize| {
-            let old = &inputs[Attend::CACHES[i - 1]].data[b * length * pitch..][..used * pitch];
-            [old, &inputs[i].data[b * rows * pitch..][..rows * pitch]].concat()
+            let cache = inputs[Attend::CACHES[i - 1]].data;
+            let old = (0..used).flat_map(|j| &cache[place(j).1..][..pitch]);
+            old.chain(&inputs[i].data[b * rows * pitch..][..rows * pitch]).copied().collect::<Vec<f64>>()
         };
         let (k, v, queries) = (whole(1), whole(2), heads * size);
         let q = &inputs[0].data[b * rows * queries..][..rows * queries];
@@ -169,9 +178,13 @@ pub(super) fn over_cache(inputs: &[Array], attend: &Attend, dtype: DType) -> (Ve
         let text = text.map(|(shape, data)| Array { shape, data });
         o.extend_from_slice(&attended(&Operands { first: used, ..Operands::new(&text, attend) })[0]);
         for (cache, whole) in caches.iter_mut().zip([k, v]) {
-            let new = used * pitch..(used + rows).min(length) * pitch;
-            let elements: Vec<f32> = whole[new.clone()].iter().map(|x| *x as f32).collect();
-            cache[b * length * pitch..][new].copy_from_slice(&held(dtype, &elements));
+            for j in used..(used + rows).min(length) {
+                let (of, at) = place(j);
+                let elements: Vec<f32> = whole[j * pitch..][..pitch].iter().map(|x| *x as f32).collect();
+                if of < pages {
+                    cache[at..][..pitch].copy_from_slice(&held(dtype, &elements));
+                }
+            }
         }
     }
     (o, caches)

@@ -92,6 +92,18 @@ fn a_model_learns_answers_and_writes_them() {
         let error = wgrad(&[&generate[..4], &["--seq", "8", "--adapter", name], &prompt].concat());
         let error = String::from_utf8_lossy(&error.stderr).into_owned();
         assert!(error.contains("a text of 9 tokens for a KV cache of 8"), "{error}");
+        // Two prompts, each twice, are written together as alone; of one page of 16 tokens a text takes one.
+        let several = ["--prompt", "cat says ", "--samples", "2"];
+        let several = wgrad(&[&generate[..], &prompt, &several].concat());
+        let [dog, cat] = ["dog says woof", "cat says meow"];
+        let texts: String = [dog, dog, cat, cat]
+            .iter()
+            .zip(1..)
+            .map(|(text, i)| format!("==> {i} of 4 <==\n{text}\n"))
+            .collect();
+        assert_eq!(String::from_utf8_lossy(&several.stdout), texts, "{several:?}");
+        let said = String::from_utf8_lossy(&several.stderr);
+        assert!(said.contains(" of them for a KV cache of 4 pages of 16 tokens"), "{said}");
         for (format, message) in [("int8", "heads of multiples of 64 elements"), ("int4", "bf16 or int8")] {
             let error = wgrad(&[&generate[..], &prompt, &["--cache", format]].concat());
             let error = String::from_utf8_lossy(&error.stderr).into_owned();

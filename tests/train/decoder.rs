@@ -8,7 +8,7 @@ use wgrad::compile::{Forward, PlanOptions, TrainStep};
 use wgrad::dtype::DType;
 use wgrad::exec::{Debug, Decoder, LoadOptions, ProgramId, Rename, Sampling, Session};
 use wgrad::graph::{Attention, Params, Tensor, Trace};
-use wgrad::models::{Model, ModelOptions};
+use wgrad::models::{CacheOptions, KvCache, Model, ModelOptions};
 
 /// A small network, with the weights of its folder if it has one.
 fn open(name: &str) -> (Model, Option<LoadOptions>) {
@@ -41,12 +41,14 @@ fn decoders_draw_what_whole_texts_draw() {
             _ => DType::F16,
         };
         let room = 16;
-        let cache = model.kv_cache(room, dtype).expect("a cache");
+        let cache = model
+            .kv_cache(&CacheOptions { tokens: room, dtype, ..CacheOptions::default() })
+            .expect("a cache");
         let limits = device.limits();
         let train = model.train_step(1).expect("valid").plan(&PlanOptions::default(), limits);
         let whole = Forward::trace(model.params(), "next", |trace| model.next_logits(trace));
         let part = |tokens| {
-            Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, tokens))
+            Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, [1, tokens]))
         };
         let forwards = [whole, part(4), part(1)].map(|forward| forward.expect("valid").plan(limits));
         let plans: Vec<_> =
@@ -64,7 +66,7 @@ fn decoders_draw_what_whole_texts_draw() {
         let mut text: Vec<u32> = (1..10).map(|i| i * i % model.classes as u32).collect();
         while text.len() <= room {
             let token = decoder.next_token(&mut session, &text, &greedy).expect("a token");
-            assert_eq!(decoder.cached(), text.len());
+            assert_eq!(decoder.cached(&text), text.len());
             // The last run was that of one token: of nine the first eight are two runs of the other program.
             let found = logits(&mut session, 3);
             let wanted = session.next_token(ProgramId(1), &text, &greedy).expect("a token");
@@ -97,31 +99,103 @@ fn decoders_draw_what_whole_texts_draw() {
     }
 }
 
+/// Several texts over few pages: each as it would be alone, with beginnings computed once.
+#[test]
+fn texts_together_draw_what_each_draws_alone() {
+    for device in devices() {
+        let (model, weights) = open("llama");
+        let limits = device.limits();
+        // Texts of 33 tokens share two pages and have one each.
+        let options = CacheOptions { tokens: 48, pages: Some(2 + 4), ..CacheOptions::default() };
+        let cache = model.kv_cache(&options).expect("a cache");
+        assert_eq!((cache.pages(), cache.tokens(), KvCache::pages_of(33)), (6, 48, 3));
+        let of = |sizes| {
+            Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, sizes))
+                .expect("valid")
+                .plan(limits)
+                .expect("planned")
+        };
+        let plans = [[3, 1], [1, 20], [1, 1]].map(of);
+        let mut session = Session::with_plans(device, &plans.iter().collect::<Vec<_>>(), Debug::default())
+            .expect("it opens");
+        let options = weights.expect("weights of a folder");
+        session.load_with(path("llama").join("llama"), &options).expect("it fits");
+        let programs = [0, 1, 2].map(ProgramId);
+        let prompt: Vec<u32> = (1..34).map(|i| i * i % model.classes as u32).collect();
+        let samplings = [0, 1, 2, 3].map(|seed| Sampling { seed, temperature: 4.0, ..Sampling::default() });
+        // Alone, by a decoder that forgets.
+        let alone = samplings.map(|sampling| {
+            let mut text = prompt.clone();
+            for _ in 0..8 {
+                let mut decoder = Decoder::new(&session, &programs[1..]).expect("it decodes");
+                text.push(decoder.next_token(&mut session, &text, &sampling).expect("a token"));
+            }
+            text
+        });
+        assert!(alone[1..].iter().all(|text| *text != alone[0]), "the samples differ: {alone:?}");
+        let mut decoder = Decoder::new(&session, &programs).expect("it decodes");
+        let mut together = samplings.map(|_| prompt.clone());
+        for _ in 0..8 {
+            let texts: Vec<_> = together.iter().map(Vec::as_slice).zip(&samplings).collect();
+            let next = decoder.next_tokens(&mut session, &texts).expect("tokens");
+            together.iter_mut().zip(next).for_each(|(text, token)| text.push(token));
+        }
+        assert_eq!(together, alone);
+        assert!(together.iter().all(|text| decoder.cached(text) == text.len() - 1));
+        // A fifth text that begins as the others finds the shared pages, and none for its end while they are in use.
+        let fifth = [&prompt[..32], &[5, 6]].concat();
+        let mut texts: Vec<_> = together.iter().map(Vec::as_slice).zip(&samplings).collect();
+        texts.push((&fifth, &samplings[0]));
+        let error = decoder.next_tokens(&mut session, &texts).unwrap_err().to_string();
+        assert!(error.contains("5 texts for a KV cache of 6 pages of 16 tokens"), "{error}");
+        assert_eq!(decoder.cached(&fifth), 32);
+        // Alone it takes that of another one, which is computed again.
+        decoder.next_token(&mut session, &fifth, &samplings[0]).expect("a token");
+        assert_eq!(decoder.cached(&fifth), 34);
+        let texts: Vec<_> = together.iter().map(Vec::as_slice).zip(&samplings).collect();
+        let next = decoder.next_tokens(&mut session, &texts).expect("tokens");
+        let of_alone = |i: usize| {
+            let mut other = Decoder::new(&session, &programs[1..]).expect("it decodes");
+            other.next_token(&mut session, &together[i], &samplings[i]).expect("a token")
+        };
+        assert_eq!(next, (0..4).map(of_alone).collect::<Vec<_>>());
+    }
+}
+
 #[test]
 fn caches_that_cannot_be_are_refused() {
     let refused = |name: &str, tokens, dtype, why: &str| {
-        let error = Model::named(name, 0).expect("known").kv_cache(tokens, dtype).unwrap_err().to_string();
+        let options = CacheOptions { tokens, dtype, ..CacheOptions::default() };
+        let error = Model::named(name, 0).expect("known").kv_cache(&options).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     };
     refused("bert-base", 8, DType::F32, "does not predict the next token");
     refused("mlp", 8, DType::F32, "takes no tokens");
     refused("gpt-nano", 0, DType::F32, "must be at least 1");
     refused("gpt2", 1025, DType::F32, "1024 positions");
-    let model = Model::named("gpt-nano", 0).expect("known");
-    let cache = model.kv_cache(8, DType::U32).expect("traces report it");
-    let traced = Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, 1));
-    assert!(traced.unwrap_err().to_string().contains("in u32: it is stored in f32, f16, bf16 or uint8"));
-    let model = Model::named("gpt-nano", 0).expect("known");
-    let cache = model.kv_cache(8, DType::Uint8).expect("traces report it");
-    let traced = Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, 1));
-    assert!(traced.unwrap_err().to_string().contains("heads of multiples of 64 elements"));
+    for (dtype, why) in [
+        (DType::U32, "in u32: it is stored in f32, f16, bf16 or uint8"),
+        (DType::Uint8, "heads of multiples of 64 elements"),
+    ] {
+        let model = Model::named("gpt-nano", 0).expect("known");
+        let options = CacheOptions { tokens: 8, dtype, ..CacheOptions::default() };
+        let cache = model.kv_cache(&options).expect("traces report it");
+        let traced =
+            Forward::trace(model.params(), "next", |trace| model.cached_logits(trace, &cache, [1, 1]));
+        assert!(traced.unwrap_err().to_string().contains(why));
+    }
+    let few = CacheOptions { tokens: 33, pages: Some(2), ..CacheOptions::default() };
+    let error = Model::named("gpt-nano", 0).expect("known").kv_cache(&few).unwrap_err().to_string();
+    assert!(error.contains("2 pages of 16 tokens for texts of up to 33 tokens: these take 3"), "{error}");
     // Not in a training step, nor over all keys.
     let params = Params::new(0);
     let caches = ["k", "v"].map(|name| params.add_cache(name, [1, 8, 1, 4], DType::F32));
     let attend = |trace: &Trace, options: &Attention| {
         let x = trace.input("x", [1, 2, 1, 4]);
         let caches = caches.each_ref().map(|cache| trace.param(cache));
-        x.cached_attention(&x, &x, caches.each_ref(), &trace.ids("length", [1], 8), options)
+        let pages = trace.ids("pages", [1, 1], 8);
+        let length = trace.ids("length", [1], 8);
+        x.cached_attention(&x, &x, caches.each_ref(), &pages, &length, options)
     };
     let step = TrainStep::trace(&params, |trace| attend(trace, &Attention::causal()).sum(&[]));
     assert!(step.unwrap_err().to_string().contains("in a training step: it has no gradient"));
@@ -137,7 +211,9 @@ fn caches_that_cannot_be_are_refused() {
         let traced = Forward::trace(&params, "y", |trace| {
             let x = trace.input("x", [1, 2, 1, 4]);
             let caches = [&trace.param(&cache), &other(trace)];
-            x.cached_attention(&x, &x, caches, &trace.ids("length", [1], 8), &Attention::causal())
+            let pages = trace.ids("pages", [1, 1], 8);
+            let length = trace.ids("length", [1], 8);
+            x.cached_attention(&x, &x, caches, &pages, &length, &Attention::causal())
         });
         traced.unwrap_err().to_string()
     };

@@ -474,14 +474,16 @@ impl Callback for Sample<'_> {
             }
         }
         let mut text = language.decode(&self.prompt)?;
-        let prompt = self.prompt.clone();
         let session = trainer.session();
         options.writer.write(
             language,
-            prompt,
-            |text, sampling| session.next_token(program, text, sampling).map(Some),
-            |new| {
-                text.push_str(new);
+            std::slice::from_ref(&self.prompt),
+            usize::MAX,
+            |texts| {
+                texts.iter().map(|(text, sampling)| session.next_token(program, text, sampling)).collect()
+            },
+            |_, new| {
+                text.push_str(new.unwrap_or_default());
                 Ok(())
             },
         )?;

@@ -1,12 +1,13 @@
 //! `wgrad generate`: lets a language model of a folder of Hugging Face write.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use wgrad::compile::Forward;
 use wgrad::dtype::{DType, Precision};
 use wgrad::exec::{Debug, Decoder, ProgramId, Sampling, Session};
 use wgrad::graph::{LoraConfig, ParamGroup, Params};
-use wgrad::models::{Model, ModelOptions};
+use wgrad::models::{CacheOptions, KvCache, Model, ModelOptions};
 use wgrad::{Bytes, Error, Result};
 
 use crate::print;
@@ -16,16 +17,19 @@ use crate::text::{Language, load, writer};
 pub struct Options {
     /// Folder of Hugging Face, with config.json, tokenizer.json and weights.
     folder: PathBuf,
-    /// What the text begins with.
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    prompt: String,
+    /// What the text begins with; several, each in its own `--prompt`, are continued together.
+    #[arg(long, value_name = "TEXT", default_values_t = [String::new()])]
+    prompt: Vec<String>,
+    /// Texts to write from each prompt. The first is drawn with `--seed`, each other with the seed of the one before it plus 1.
+    #[arg(long, value_name = "TEXTS", default_value = "1")]
+    samples: NonZeroUsize,
     /// Ask the prompt as a user's question, by the chat template of the folder.
     #[arg(long)]
     chat: bool,
     /// Folder of an adapter in PEFT's layout, such as finetune writes.
     #[arg(long, value_name = "FOLDER")]
     adapters: Option<PathBuf>,
-    /// Tokens of the prompt and what is written together, which the KV cache holds; by default as many as these can be.
+    /// Tokens of a prompt and what is written after it, which the KV cache holds; by default as many as these can be.
     #[arg(long, value_name = "TOKENS")]
     seq: Option<usize>,
     /// Storage format of the KV cache: f32, f16, bf16 or int8, which takes models with heads of multiples of 64 elements.
@@ -59,7 +63,12 @@ fn cache_format(text: &str) -> std::result::Result<DType, String> {
 pub fn run(options: &Options, quiet: bool) -> Result<()> {
     options.writer.check()?;
     let language = Language::open(&options.folder)?;
-    let prompt = language.prompt(&options.prompt, options.chat)?;
+    let prompts = options
+        .prompt
+        .iter()
+        .map(|prompt| language.prompt(prompt, options.chat))
+        .collect::<Result<Vec<_>>>()?;
+    let samples = options.samples.get();
     let params = Params::new(0);
     if let Some(adapters) = &options.adapters {
         params.adapt(&LoraConfig { base: options.weights, ..LoraConfig::open(adapters)? })?;
@@ -69,41 +78,80 @@ pub fn run(options: &Options, quiet: bool) -> Result<()> {
         let group = ParamGroup { frozen: true, storage: options.weights, ..ParamGroup::default() };
         model.params().set_group("*", group)?;
     }
-    let room = options.seq.unwrap_or(prompt.len() + options.writer.length);
-    let cache = model.kv_cache(room, options.cache)?;
+    let asked = prompts.iter().map(Vec::len).max().unwrap_or_default();
+    let room = options.seq.unwrap_or(asked + options.writer.length);
+    let of_text = |prompt: usize| options.seq.unwrap_or(prompt + options.writer.length);
+    let pages = prompts.iter().map(|prompt| pages_for(prompt.len(), samples, of_text(prompt.len()))).sum();
+    let cache = model.kv_cache(&CacheOptions { tokens: room, pages: Some(pages), dtype: options.cache })?;
     let device = options.device.open()?;
     let limits = options.device.limits(&device, Precision::F32)?;
-    let of_tokens = |tokens: usize| {
-        Forward::trace(model.params(), "logits", |trace| model.cached_logits(trace, &cache, tokens))?
+    let of = |sizes: [usize; 2]| {
+        Forward::trace(model.params(), "logits", |trace| model.cached_logits(trace, &cache, sizes))?
             .plan(&limits)
     };
-    // A prompt of one token needs no other program than the rest of the text.
-    let mut sizes = vec![1, prompt.len().clamp(1, AT_ONCE)];
-    sizes.dedup();
-    let plans = sizes.into_iter().map(of_tokens).collect::<Result<Vec<_>>>()?;
+    let texts: Vec<Vec<u32>> =
+        prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, samples)).collect();
+    // Prompts of one token need no other program than the rest of the texts.
+    let mut sizes = vec![[texts.len(), 1]];
+    if asked > 1 {
+        sizes.push([1, asked.min(AT_ONCE)]);
+    }
+    let plans = sizes.into_iter().map(of).collect::<Result<Vec<_>>>()?;
     let mut session = Session::with_plans(&device, &plans.iter().collect::<Vec<_>>(), Debug::default())?;
     if !quiet {
         let (all, own) = (Bytes(session.device_bytes()), Bytes(cache.bytes()));
-        eprintln!("{all} are created on the device, {own} of them for a KV cache of {room} tokens");
+        let size = match texts.len() {
+            1 => format!("{room} tokens"),
+            _ => format!("{} pages of {} tokens", cache.pages(), KvCache::PAGE),
+        };
+        eprintln!("{all} are created on the device, {own} of them for a KV cache of {size}");
     }
     let mut decoder = Decoder::new(&session, &(0..plans.len()).map(ProgramId).collect::<Vec<_>>())?;
     load(&mut session, &model, &options.folder)?;
     if let Some(adapters) = &options.adapters {
         session.load_adapter(adapters)?;
     }
-    let mut show = |text: &str| {
+    let show = |text: &str| {
         print!("{text}");
         print::end().map_err(Error::Internal)
     };
-    if !options.chat {
-        show(&options.prompt)?;
-    }
-    // The decoder refuses a prompt that is too long; what is written ends where the cache does.
-    let asked = prompt.len();
-    let next = |text: &[u32], sampling: &Sampling| match text.len() > room.max(asked) {
-        true => Ok(None),
-        false => decoder.next_token(&mut session, text, sampling).map(Some),
+    let count = texts.len();
+    let head = |i: usize| {
+        let prompt = if options.chat { "" } else { &options.prompt[i / samples] };
+        let number = if count > 1 { format!("==> {} of {count} <==\n", i + 1) } else { String::new() };
+        show(&(number + prompt))
     };
-    options.writer.write(&language, prompt, next, &mut show)?;
-    show("\n")
+    // Texts are shown one after the other, the first as it is written.
+    let mut pieces: Vec<(String, bool)> = vec![(String::new(), false); count];
+    let mut shown = 0;
+    head(0)?;
+    // The decoder refuses a prompt that is too long.
+    let next = |texts: &[(&[u32], &Sampling)]| decoder.next_tokens(&mut session, texts);
+    options.writer.write(&language, &texts, room, next, |i, new| {
+        match new {
+            Some(new) => pieces[i].0.push_str(new),
+            None => pieces[i].1 = true,
+        }
+        while let Some((piece, ended)) =
+            pieces.get_mut(shown).filter(|(piece, ended)| *ended || !piece.is_empty())
+        {
+            show(&std::mem::take(piece))?;
+            if !*ended {
+                break;
+            }
+            show("\n")?;
+            shown += 1;
+            if shown < count {
+                head(shown)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Pages of a KV cache for texts of one prompt: they share those that the prompt fills, but for its last token, whose logits
+/// each text asks for.
+fn pages_for(prompt: usize, texts: usize, tokens: usize) -> usize {
+    let shared = prompt.saturating_sub(1) / KvCache::PAGE;
+    shared + texts * KvCache::pages_of(tokens).saturating_sub(shared)
 }

@@ -117,6 +117,8 @@ pub const MAX_HEAD: usize = 256;
 impl Attend {
     /// Positions of the caches among the operands of [`Op::CachedAttention`](super::Op::CachedAttention).
     pub const CACHES: [usize; 2] = [3, 4];
+    /// Position of the pages of each text among them; its length is next.
+    pub const PAGES: usize = 5;
 
     /// Element types of caches.
     pub(crate) const CACHED: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::Uint8];

@@ -248,10 +248,11 @@ pub enum Op {
     Attention(Attend),
     /// `q, k, v, o, lse, do, documents?, scalars? → dq, dk, dv`, or packed, `qkv, o, lse, do, documents?, scalars? → dqkv`
     AttentionGrad(Attend),
-    /// `q [b, s, h, d], k [b, s, hkv, d], v, cached k [b, n, hkv, d], cached v, length [b] → o [b, s, h, d]`: query `i` of a
-    /// sample sees the first `length` rows of its caches and then rows `0..=i` of `k` and `v`, as far as the band reaches.
-    /// Rows of `k` and `v` are stored into the caches, from row `length` on; those past the end are not. The caches may be
-    /// stored in 16 bits. Forward passes only.
+    /// `q [b, s, h, d], k [b, s, hkv, d], v, cached k [p, t, hkv, d], cached v, pages [b, n], length [b] → o [b, s, h, d]`: row
+    /// `j` of a text is row `j % t` of page `pages[j / t]` of the caches. Query `i` sees the first `length` rows of its text and
+    /// then rows `0..=i` of `k` and `v`, as far as the band reaches. Rows of `k` and `v` are stored into the caches, from row
+    /// `length` of the text on; those past its pages, and those of a page from `p` on, are not; such a page is read as page
+    /// `p - 1`. The caches may be stored in 16 bits, or in codes. Forward passes only.
     CachedAttention(Attend),
     /// `x [n, ..], sum? → sum + x[0] + x[1] + ..`, in this order: the parts that ranks sent, added as one device adds them.
     /// Only plans add it.

@@ -54,9 +54,9 @@ pub(super) const ATTENTION: &[Row] = &[
         &[],
     ),
     row(
-        "x.cached_attention(k, v, caches, length, options)",
+        "x.cached_attention(k, v, caches, pages, length, options)",
         "",
-        "`attention` to the keys and values of a cache as well, which grows by the new ones; in forward passes",
+        "`attention` to the keys and values in pages of a cache as well, to which the new ones are added; in forward passes",
         NO,
         &[],
     ),

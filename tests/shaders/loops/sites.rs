@@ -104,11 +104,13 @@ fn cached_attentions(sizes: &[[usize; 4]]) -> Vec<Case> {
             let [k, v] = [s.x(&[1, rows, 1, size]), s.x(&[1, rows, 1, size])];
             let caches = ["k", "v"].map(|name| s.params.add_cache(name, [1, length, 1, size], dtype));
             let caches = caches.each_ref().map(|cache| s.trace.param(cache));
+            let pages = s.trace.ids("pages", [1, 1], u32::MAX);
             let used = s.trace.ids("used", [1], u32::MAX);
             s.x(&[1, rows, heads, size]).cached_attention(
                 &k,
                 &v,
                 caches.each_ref(),
+                &pages,
                 &used,
                 &Attention::causal(),
             )

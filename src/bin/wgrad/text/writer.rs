@@ -5,6 +5,16 @@ use wgrad::{Error, Result};
 
 use super::Language;
 
+/// A text that is written.
+struct Writing {
+    tokens: Vec<u32>,
+    sampling: Sampling,
+    /// Tokens that may be written yet.
+    left: usize,
+    /// Bytes of it that were shown.
+    shown: usize,
+}
+
 /// Options of generated text; shared by `generate` and `finetune`.
 #[derive(clap::Args)]
 #[group(skip)]
@@ -40,31 +50,53 @@ impl Options {
         self.sampling().draw(&[0.0], &[]).map(drop)
     }
 
-    /// Writes the tokens after `text`, up to one that ends a text, each as `next` draws it
-    /// until it draws none; tells `show` each piece of new text.
+    /// Writes the tokens after each of `texts`, up to one that ends a text and to `room` tokens in all, as `next` draws them for
+    /// those that are not at their end. Calls `show` with each piece of new text and the number of its text, and with `None` at
+    /// its end. The first text is drawn with the seed, each other with that of the one before it plus 1.
     pub fn write(
         &self,
         language: &Language,
-        mut text: Vec<u32>,
-        mut next: impl FnMut(&[u32], &Sampling) -> Result<Option<u32>>,
-        mut show: impl FnMut(&str) -> Result<()>,
+        texts: &[Vec<u32>],
+        room: usize,
+        mut next: impl FnMut(&[(&[u32], &Sampling)]) -> Result<Vec<u32>>,
+        mut show: impl FnMut(usize, Option<&str>) -> Result<()>,
     ) -> Result<()> {
-        let (length, sampling) = (self.length, self.sampling());
-        if text.is_empty() {
+        if texts.iter().any(Vec::is_empty) {
             let message = "an empty prompt: there is no token that begins a text; give --prompt";
             return Err(Error::setting("command line", message));
         }
-        let mut shown = language.decode(&text)?.len();
-        for left in (0..length).rev() {
-            let Some(id) = next(&text, &sampling)?.filter(|id| !language.ends(*id)) else { break };
-            text.push(id);
-            let all = language.decode(&text)?;
-            // A character can be several tokens.
-            if let Some(new) = all.get(shown..).filter(|new| left == 0 || !new.ends_with('\u{fffd}')) {
-                show(new)?;
-                shown = all.len();
+        let writing = |(i, text): (usize, &Vec<u32>)| {
+            let seed = self.seed.wrapping_add(i as u64);
+            let (tokens, sampling) = (text.clone(), Sampling { seed, ..self.sampling() });
+            // With all of `room` in use, one token more can be drawn.
+            let left = self.length.min(room.saturating_add(1).saturating_sub(text.len()).max(1));
+            Ok((i, Writing { shown: language.decode(text)?.len(), tokens, sampling, left }))
+        };
+        let mut active = texts.iter().enumerate().map(writing).collect::<Result<Vec<_>>>()?;
+        loop {
+            let ended = active.iter().filter(|(_, text)| text.left == 0).map(|(i, _)| *i);
+            ended.clone().try_for_each(|i| show(i, None))?;
+            active.retain(|(_, text)| text.left > 0);
+            if active.is_empty() {
+                return Ok(());
+            }
+            let seen = active.iter().map(|(_, text)| (&text.tokens[..], &text.sampling)).collect::<Vec<_>>();
+            let drawn = next(&seen)?;
+            for ((i, text), id) in active.iter_mut().zip(drawn) {
+                if language.ends(id) {
+                    text.left = 0;
+                    continue;
+                }
+                text.tokens.push(id);
+                text.left -= 1;
+                let all = language.decode(&text.tokens)?;
+                // A character can be several tokens.
+                let whole = |new: &&str| text.left == 0 || !new.ends_with('\u{fffd}');
+                if let Some(new) = all.get(text.shown..).filter(whole) {
+                    show(*i, Some(new))?;
+                    text.shown = all.len();
+                }
             }
         }
-        Ok(())
     }
 }
