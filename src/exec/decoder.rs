@@ -7,8 +7,8 @@ use crate::graph::{Attend, Indices, Op};
 use crate::maybe_async;
 
 /// Continues texts token by token. Keys and values of their tokens stay in the pages of a
-/// [`KvCache`](crate::models::KvCache), so that each token is
-/// computed once, and once for all texts that begin alike, as far as they fill pages.
+/// [`KvCache`](crate::models::KvCache), so that each token is computed once, and once for all texts that begin alike, as far as
+/// they fill pages.
 ///
 /// The cache is that of the parameters which the session has: after a training step, make a new decoder.
 #[derive(Clone, Debug)]
@@ -17,15 +17,16 @@ pub struct Decoder {
     pages: Pages,
     /// Tokens that the cache holds of a text.
     room: usize,
+    /// Pages that a program takes of a text.
+    table: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Program {
     id: ProgramId,
-    /// Texts, new tokens of each, and pages of each.
+    /// Texts, and new tokens of each.
     texts: usize,
     tokens: usize,
-    pages: usize,
 }
 
 impl Decoder {
@@ -51,9 +52,9 @@ impl Decoder {
                 _ => None,
             });
             match (dims("x"), dims("pages"), cache, most, dims("at"), &graph.outputs[..]) {
-                (Some(&[texts, tokens]), Some(&[_, pages]), Some(cache), Some(most), Some(_), [_]) => {
-                    found.push(Program { id, texts, tokens, pages });
-                    caches.push((cache, most));
+                (Some(&[texts, tokens]), Some(&[_, table]), Some(cache), Some(most), Some(_), [_]) => {
+                    found.push(Program { id, texts, tokens });
+                    caches.push((cache, most, table));
                 }
                 _ => {
                     return wrong(
@@ -68,9 +69,10 @@ impl Decoder {
         if !found.iter().any(|program| program.tokens == 1) {
             return wrong("a decoder needs a program for a single token");
         }
-        let (cache, most) = caches[0];
+        let (cache, most, table) = caches[0];
         let pages = Pages::new(cache.dims()[0], cache.dims()[1]);
-        Ok(Self { programs: found, pages, room: most as usize - 1 })
+        let room = (most.saturating_sub(1) as usize).min(table * pages.size());
+        Ok(Self { programs: found, pages, room, table })
     }
 
     /// Returns how many of the first tokens of `text` the cache has.
@@ -186,15 +188,15 @@ impl Decoder {
     /// of them.
     #[maybe_async]
     async fn feed(&self, session: &mut Session, program: Program, texts: &[(&[u32], &Held)]) -> Result<()> {
-        let Program { id, texts: rows, tokens, pages: of_text } = program;
+        let Program { id, texts: rows, tokens } = program;
         let mut x = vec![0; rows * tokens];
-        let mut pages = vec![self.pages.count() as u32; rows * of_text];
+        let mut pages = vec![self.pages.count() as u32; rows * self.table];
         let (mut length, mut at) = (vec![0; rows], vec![0; rows]);
         for (row, &(text, held)) in texts.iter().enumerate() {
             let left = &text[held.tokens..];
             let new = &left[..tokens.min(left.len())];
             x[row * tokens..][..new.len()].copy_from_slice(new);
-            for (page, &of) in pages[row * of_text..].iter_mut().zip(&held.pages) {
+            for (page, &of) in pages[row * self.table..].iter_mut().zip(&held.pages) {
                 *page = of as u32;
             }
             length[row] = held.tokens as u32;
