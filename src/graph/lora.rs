@@ -107,8 +107,9 @@ impl FromStr for LoraConfig {
             let (name, value) = part.split_once('=').ok_or_else(|| {
                 wrong(format!("`{part}` is not NAME=VALUE; names are r, alpha, targets, dropout and dora"))
             })?;
-            let number =
-                |value: &str| value.parse().map_err(|_| wrong(format!("{name}={value} is no number")));
+            let number = |value: &str| {
+                value.parse().map_err(|_| wrong(format!("{name}={value}: it must be a number")))
+            };
             match name {
                 "r" => {
                     config.rank =
@@ -268,7 +269,7 @@ mod tests {
         for (text, part) in [
             ("16", "`16` is not NAME=VALUE"),
             ("r=x", "r=x is no whole number"),
-            ("alpha=x", "alpha=x is no number"),
+            ("alpha=x", "alpha=x: it must be a number"),
             ("rank=3", "known: r, alpha"),
             ("r=0", "rank 0"),
             ("dropout=1", "dropout 1"),

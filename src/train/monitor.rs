@@ -79,7 +79,7 @@ impl fmt::Display for Alert {
             Self::Slow { step, ms, usual_ms } => {
                 write!(f, "steps take {ms:.1} ms at step {step}, at first they took {usual_ms:.1} ms")
             }
-            Self::NotFinite { step } => write!(f, "the loss is no number at step {step}"),
+            Self::NotFinite { step } => write!(f, "the loss is NaN or infinite at step {step}"),
             Self::Failed { error, report: Some(path) } => {
                 write!(f, "the run failed: {error}; what is known is in {}", path.display())
             }

@@ -83,7 +83,7 @@ def cases(g):
         return {"x": uniform(g, x) * 3 + 5, "gamma": uniform(g, (c,), 0.5, 2), "beta": uniform(g, (c,))}
 
     yield "batch_norm", affine((3, 5, 4, 3)), norm
-    yield "batch_norm_fours", affine((4, 6, 4, 4)), norm
+    yield "batch_norm_vec4", affine((4, 6, 4, 4)), norm
     yield "batch_norm_relu", affine((3, 5, 4, 4)), lambda *x: norm(*x).relu()
     yield "batch_norm_relu6", affine((3, 5, 4, 3)), lambda *x: F.relu6(2 * norm(*x))
     inputs = affine((3, 5, 4, 3))

@@ -41,7 +41,7 @@ def cases(g):
     def integers(shape, high):
         return torch.randint(0, high, shape, generator=g)
 
-    for name, table, shape in (("embedding", (11, 6), (3, 5)), ("embedding_fours", (9, 8), (40,))):
+    for name, table, shape in (("embedding", (11, 6), (3, 5)), ("embedding_vec4", (9, 8), (40,))):
         ids = integers(shape, table[0])
         yield name, {"table": uniform(g, table)}, lambda table, ids=ids: F.embedding(ids, table), {"ids": ids}
     ids = integers((2, 6), 7)
@@ -51,10 +51,10 @@ def cases(g):
         lambda table, w, ids=ids: torch.tanh(F.embedding(ids, table) @ w) @ table.T,
         {"ids": ids},
     )
-    for name, shape in (("layer_norm", (3, 5, 7)), ("layer_norm_fours", (6, 64)), ("layer_norm_long", (2, 1001))):
+    for name, shape in (("layer_norm", (3, 5, 7)), ("layer_norm_vec4", (6, 64)), ("layer_norm_long", (2, 1001))):
         inputs = {"x": uniform(g, shape) * 3 + 5, "gamma": uniform(g, shape[-1:], 0.5, 2), "beta": uniform(g, shape[-1:])}
         yield name, inputs, lambda x, gamma, beta: F.layer_norm(x, x.shape[-1:], gamma, beta, 1e-5), {}
-    for name, shape in (("rms_norm", (3, 5, 7)), ("rms_norm_fours", (6, 64)), ("rms_norm_long", (2, 1001))):
+    for name, shape in (("rms_norm", (3, 5, 7)), ("rms_norm_vec4", (6, 64)), ("rms_norm_long", (2, 1001))):
         inputs = {"x": uniform(g, shape), "gamma": uniform(g, shape[-1:], 0.5, 2)}
         yield name, inputs, lambda x, gamma: rms_norm(x, gamma, 1e-6), {}
     for name, shape, heads in (("rotary", (2, 9, 3, 6), 3), ("rotary_packed", (2, 33, 4, 16), 3)):
@@ -62,7 +62,7 @@ def cases(g):
     yield "rotary_base", {"x": uniform(g, (1, 17, 2, 8))}, lambda x: rotary(x, 2, 500000.0), {}
     yield "gelu", {"x": with_extremes(uniform(g, (5, 13), -4, 4))}, F.gelu, {}
     yield "gelu_tanh", {"x": with_extremes(uniform(g, (5, 13), -4, 4))}, lambda x: F.gelu(x, approximate="tanh"), {}
-    for name, shape in (("cross_entropy_ignored", (9, 7)), ("cross_entropy_fours", (9, 64))):
+    for name, shape in (("cross_entropy_ignored", (9, 7)), ("cross_entropy_vec4", (9, 64))):
         labels = integers(shape[:1], shape[1])
         labels[2] = labels[5] = -1
         function = lambda x, labels=labels: F.cross_entropy(x, labels, ignore_index=-1)

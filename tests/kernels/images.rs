@@ -93,7 +93,7 @@ fn forward(case: &str, t: &Inputs) -> Tensor {
         "bilinear_any_corners" => x().upsample_bilinear([7, 3], true),
         "bilinear_one_corners" => x().upsample_bilinear([1, 12], true),
         "zero_pad" => x().zero_pad2d([0, 3], [1, 2]),
-        "batch_norm" | "batch_norm_fours" => train(),
+        "batch_norm" | "batch_norm_vec4" => train(),
         "batch_norm_relu" => train().relu(),
         "batch_norm_relu6" => train().scale(2.0).clamp(0.0, 6.0),
         "batch_norm_eval" => {

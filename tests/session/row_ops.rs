@@ -23,20 +23,20 @@ fn forward(case: &str, get: &dyn Fn(&str) -> Tensor, indices: Option<&Tensor>) -
     let x = || get("x");
     let indices = || indices.expect("the case has indices");
     match case {
-        "embedding" | "embedding_fours" => get("table").embedding(indices()),
+        "embedding" | "embedding_vec4" => get("table").embedding(indices()),
         "tied" => {
             let table = get("table");
             table.embedding(indices()).matmul(&get("w")).tanh().matmul_transposed(&table, false, true)
         }
-        "layer_norm" | "layer_norm_fours" | "layer_norm_long" => {
+        "layer_norm" | "layer_norm_vec4" | "layer_norm_long" => {
             x().layer_norm(&get("gamma"), &get("beta"), 1e-5)
         }
-        "rms_norm" | "rms_norm_fours" | "rms_norm_long" => x().rms_norm(&get("gamma"), 1e-6),
+        "rms_norm" | "rms_norm_vec4" | "rms_norm_long" => x().rms_norm(&get("gamma"), 1e-6),
         "rotary" | "rotary_packed" => x().rotary(3, 10_000.0),
         "rotary_base" => x().rotary(2, 500_000.0),
         "gelu" => x().gelu(),
         "gelu_tanh" => x().gelu_tanh(),
-        "cross_entropy_ignored" | "cross_entropy_fours" => x().cross_entropy(indices()),
+        "cross_entropy_ignored" | "cross_entropy_vec4" => x().cross_entropy(indices()),
         "linear_cross_entropy" => x().linear_cross_entropy(&get("w"), indices(), 3),
         _ => panic!("no function for `{case}`"),
     }
