@@ -25,9 +25,40 @@ pub(crate) const GENERATED: &str = "generated";
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
         /// Every module with its source, sorted by name.
-        pub(crate) const MODULES: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../shaders/", $name, ".wgsl")))),*];
+        pub(crate) const MODULES: &[(&str, &str)] = &[$(($name, {
+            const TEXT: &[u8] = include_bytes!(concat!("../../shaders/", $name, ".wgsl"));
+            const BARE: [u8; bare::<0>(TEXT).1] = bare(TEXT).0;
+            match std::str::from_utf8(&BARE) {
+                Ok(source) => source,
+                Err(_) => panic!("not UTF-8"),
+            }
+        })),*];
     };
+}
+
+/// The first `N` bytes of a source without comments, indentation and empty lines, and the number of all: pages download it.
+const fn bare<const N: usize>(text: &[u8]) -> ([u8; N], usize) {
+    let (mut source, mut length) = ([0; N], 0);
+    let (mut i, mut begins_line) = (0, true);
+    while i < text.len() {
+        let byte = text[i];
+        if byte == b'/' && i + 1 < text.len() && text[i + 1] == b'/' {
+            while i < text.len() && text[i] != b'\n' {
+                i += 1;
+            }
+            continue;
+        }
+        i += 1;
+        if begins_line && (byte == b' ' || byte == b'\n') {
+            continue;
+        }
+        begins_line = byte == b'\n';
+        if length < N {
+            source[length] = byte;
+        }
+        length += 1;
+    }
+    (source, length)
 }
 
 modules![
@@ -318,6 +349,18 @@ impl<'a> Assembly<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_are_without_comments_and_indentation() {
+        let text = b"// A.\n\n    a / b; // C.\n  d\n";
+        let (source, length) = bare::<20>(text);
+        assert_eq!(&source[..length], b"a / b; \nd\n");
+        assert_eq!(bare::<0>(text).1, length);
+        for (name, source) in MODULES {
+            let needless = |line: &str| line.is_empty() || line.starts_with(' ') || line.contains("//");
+            assert!(!source.is_empty() && !source.lines().any(needless), "{name}");
+        }
+    }
 
     #[test]
     fn imports_are_inserted_once_and_branches_follow_conditions() {
