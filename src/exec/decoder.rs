@@ -138,8 +138,8 @@ impl Decoder {
                 let again = self.pages.find(before(i));
                 if again.tokens > held[i].tokens {
                     let old = std::mem::replace(&mut held[i], again);
-                    let dropped: Vec<usize> =
-                        old.pages.into_iter().filter(|page| !held[i].pages.contains(page)).collect();
+                    let unused = |page: &usize| !held.iter().any(|text| text.pages.contains(page));
+                    let dropped: Vec<usize> = old.pages.into_iter().filter(unused).collect();
                     self.pages.release(&dropped);
                     self.pages.hold(&held[i]);
                 }
@@ -176,8 +176,8 @@ impl Decoder {
         Ok(drawn.into_iter().flatten().collect())
     }
 
-    /// Returns the program for so many tokens of so many texts: the smallest that takes all of them, or else the largest, with
-    /// tokens before texts.
+    /// Selects the smallest program that computes `tokens` tokens, or else the largest; of several, the smallest for `texts`
+    /// texts, or else the largest.
     fn program(&self, tokens: usize, texts: usize) -> Program {
         let lack = |has: usize, wanted: usize| (wanted.saturating_sub(has), has);
         let order = |program: &&Program| (lack(program.tokens, tokens), lack(program.texts, texts));

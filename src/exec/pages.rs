@@ -50,7 +50,7 @@ impl Pages {
         self.call += 1;
     }
 
-    /// Returns the pages of the longest beginning of `text` that is there, for this call's next text.
+    /// Returns the pages of the longest beginning of `text` that is there, for the next text of this call.
     pub(super) fn find(&self, text: &[u32]) -> Held {
         self.longest(text, self.call)
     }
@@ -69,7 +69,9 @@ impl Pages {
             let free = |i: usize| self.pages[i].children.is_empty() && self.pages[i].call != now;
             let found = self.pages[at].children.iter().map(|&i| (common(i), i));
             let found = found.filter(|&(common, i)| common == self.size || common > 0 && free(i));
-            let Some((common, i)) = found.max() else { return held };
+            // Two texts may have computed pages of the same tokens: the one with more after it.
+            let order = |&(common, i): &(usize, usize)| (common, !self.pages[i].children.is_empty(), i);
+            let Some((common, i)) = found.max_by_key(order) else { return held };
             held.pages.push(i);
             held.tokens += common;
             if common < self.size {
@@ -177,6 +179,19 @@ mod tests {
         let (_, held) = compute(&mut pages, &[1, 2, 3, 4, 5]);
         assert_eq!(held.pages.len(), 3);
         assert_eq!(pages.known(&[7]), 0);
+    }
+
+    #[test]
+    fn of_pages_with_the_same_tokens_the_one_with_more_after_it_is_found() {
+        let mut pages = Pages::new(4, 2);
+        pages.begin();
+        compute(&mut pages, &[1, 2, 3, 4]);
+        // A text computes its last token again, here in a page of its own, since the first has others after it.
+        let mut held = pages.find(&[1]);
+        assert_eq!(held, Held::default());
+        assert!(pages.grow(&mut held, 2));
+        pages.fill(&mut held, &[1, 2]);
+        assert_eq!(pages.known(&[1, 2, 3, 4]), 4);
     }
 
     #[test]

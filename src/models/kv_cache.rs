@@ -12,7 +12,9 @@ use crate::graph::{Param, Params};
 pub struct KvCache {
     /// Keys and values of each layer.
     pub(super) layers: Vec<[Param; 2]>,
-    options: CacheOptions,
+    tokens: usize,
+    pages: usize,
+    dtype: DType,
 }
 
 /// Sizes of a [`KvCache`].
@@ -80,27 +82,26 @@ impl KvCache {
             let params = params.scope(format!("kv_cache.{i}"));
             ["k", "v"].map(|name| params.add_cache(name, [pages, size, heads, head_size], dtype))
         };
-        let options = CacheOptions { pages: Some(pages), ..*options };
-        Ok(Self { layers: (0..layers).map(of_layer).collect(), options })
+        Ok(Self { layers: (0..layers).map(of_layer).collect(), tokens, pages, dtype })
     }
 
-    /// Returns how many pages the keys and values of so many tokens of a text take.
+    /// Returns the number of pages that `tokens` tokens of a text take.
     pub fn pages_of(tokens: usize) -> usize {
         tokens.div_ceil(Self::PAGE)
     }
 
     /// Returns the most tokens of a text.
     pub fn tokens(&self) -> usize {
-        self.options.tokens
+        self.tokens
     }
 
     /// Returns the number of pages.
     pub fn pages(&self) -> usize {
-        self.options.pages.unwrap_or_default()
+        self.pages
     }
 
     /// Returns its bytes on the device.
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().flatten().map(|param| self.options.dtype.bytes(param.shape().numel())).sum()
+        self.layers.iter().flatten().map(|param| self.dtype.bytes(param.shape().numel())).sum()
     }
 }

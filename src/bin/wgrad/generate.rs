@@ -79,9 +79,9 @@ pub fn run(options: &Options, quiet: bool) -> Result<()> {
         model.params().set_group("*", group)?;
     }
     let asked = prompts.iter().map(Vec::len).max().unwrap_or_default();
-    let room = options.seq.unwrap_or(asked + options.writer.length);
-    let of_text = |prompt: usize| options.seq.unwrap_or(prompt + options.writer.length);
-    let pages = prompts.iter().map(|prompt| pages_for(prompt.len(), samples, of_text(prompt.len()))).sum();
+    let room_after = |prompt: usize| options.seq.unwrap_or(prompt + options.writer.length);
+    let room = room_after(asked);
+    let pages = prompts.iter().map(|prompt| pages_for(prompt.len(), samples, room_after(prompt.len()))).sum();
     let cache = model.kv_cache(&CacheOptions { tokens: room, pages: Some(pages), dtype: options.cache })?;
     let device = options.device.open()?;
     let limits = options.device.limits(&device, Precision::F32)?;
