@@ -3,6 +3,7 @@
 //! adapter is opened.
 
 pub(crate) mod analysis;
+mod auto;
 mod dump;
 mod fit;
 mod launches;

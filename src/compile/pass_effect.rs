@@ -43,7 +43,7 @@ impl TrainStep {
         let [bytes, dispatches] = after(0)?;
         let first = PassEffect { name: "none", when: "always", exact: true, ran: true, bytes, dispatches };
         let mut effects = vec![first];
-        let choices = self.choices(options, limits);
+        let choices = self.choices(options, 1.0, limits);
         for (i, pass) in passes::first(passes::COUNT).into_iter().flatten().enumerate() {
             let ran = pass.when.holds(&choices);
             let [bytes, dispatches] = match effects.last() {

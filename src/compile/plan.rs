@@ -34,6 +34,9 @@ pub struct Plan {
     pub peak: Peak,
     /// Modelled cost of the step and of its recomputation.
     pub work: Work,
+    /// The share of the activations that may be stored in 8 or 4 bits, in bytes, that is: all, unless
+    /// [`Recompute::Auto`](super::Recompute::Auto) chose fewer. `None` in other precisions.
+    pub coded: Option<f64>,
 }
 
 /// Settings that determine a plan, apart from the graph.
@@ -140,8 +143,19 @@ impl Plan {
         let (layout, certificate) = Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
         let Settings { optimizer, seed, parallel, .. } = *settings;
-        let (limits, work) = (limits.clone(), Work::default());
-        Ok(Packed(Self { program, layout, limits, optimizer, seed, parallel, certificate, peak, work }))
+        let (limits, work, coded) = (limits.clone(), Work::default(), None);
+        Ok(Packed(Self {
+            program,
+            layout,
+            limits,
+            optimizer,
+            seed,
+            parallel,
+            certificate,
+            peak,
+            work,
+            coded,
+        }))
     }
 
     /// The graph that runs: the traced graph with its backward pass and updates.

@@ -1,9 +1,8 @@
 //! The units that users plan: a training step, and a forward pass.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
+use super::auto::Searches;
 use super::passes::{self, Accumulated, Choices, Gathers, Parts, SharedBucket};
-use super::recompute::{RecomputePlanner, SearchEffort, Work};
+use super::recompute::{RecomputePlanner, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
 use crate::dtype::{DType, FrozenStorage, Precision, WeightStorage};
@@ -19,24 +18,8 @@ use crate::{parallel, progress};
 pub struct TrainStep {
     graph: Graph,
     seed: u64,
-    /// Shared by copies of the step.
-    searches: Arc<Mutex<Vec<Arc<Search>>>>,
+    pub(super) searches: Searches,
 }
-
-/// The search for what to recompute. It does not depend on the budget, so that plans for several budgets
-/// share it.
-#[derive(Debug)]
-struct Search {
-    /// The options, without those that the search does not depend on.
-    options: PlanOptions,
-    limits: Limits,
-    /// The step without recomputation.
-    bare: Graph,
-    planner: RecomputePlanner,
-}
-
-/// How many searches a step keeps: each holds the graph, and levers and errors compare several options.
-const KEPT_SEARCHES: usize = 4;
 
 impl TrainStep {
     /// Traces `model`, which returns the loss. Uses shapes only: no device, no data.
@@ -46,7 +29,7 @@ impl TrainStep {
     #[track_caller]
     pub fn trace(params: &Params, model: impl FnOnce(&Trace) -> Tensor) -> Result<Self> {
         let graph = Trace::record(params, Mode::Train, "loss", model)?;
-        Ok(Self { graph, seed: params.seed(), searches: Arc::default() })
+        Ok(Self { graph, seed: params.seed(), searches: Searches::default() })
     }
 
     /// Returns a copy of the step that stores frozen matrices as `storage`; `None` if that saves no bytes in a plan that stores
@@ -64,7 +47,7 @@ impl TrainStep {
         }
         let after = graph.parameters.iter().map(bytes).sum::<u64>();
         // Searches are of one graph.
-        (after < before).then(|| Self { graph, seed: self.seed, searches: Arc::default() })
+        (after < before).then(|| Self { graph, seed: self.seed, searches: Searches::default() })
     }
 
     /// The forward graph.
@@ -136,36 +119,12 @@ impl TrainStep {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
         let settings = self.settings(options);
-        let work = |bare: &Graph, plan: &Plan| {
-            let work = Work::of(bare, plan.graph(), limits, &options.card)?;
-            Ok::<_, Error>(work.moving(&plan.program, &options.card))
-        };
         if options.recompute == Recompute::Auto {
-            let (budget, search) = self.search(options, limits)?;
-            let first = leading(options);
-            let mut plan = match first.parallel.rank == options.parallel.rank {
-                true => search.planner.cheapest(budget, limits, &settings)?,
-                false => {
-                    let (_, of_first) = self.search(&first, limits)?;
-                    let settings = [&settings, &self.settings(&first)];
-                    search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
-                }
-            };
-            plan.work = work(&search.bare, &plan)?;
-            // Where there are more choices, a search tries fewer of each. All ranks must choose the same.
-            if options.offload.activations != Activations::Keep && options.parallel.ranks == 1 {
-                let offload = Offload { activations: Activations::Keep, ..options.offload };
-                let kept = self.plan_over_budget(&PlanOptions { offload, ..*options }, limits)?;
-                let over = |plan: &Plan| plan.footprint().total().saturating_sub(budget);
-                if (over(&kept), kept.work.seconds()) < (over(&plan), plan.work.seconds()) {
-                    return Ok(kept);
-                }
-            }
-            return Ok(plan);
+            return self.plan_auto(options, limits);
         }
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
         let kept = PlanOptions { rebuild: false, ..*options };
-        let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, limits)?;
+        let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, 1.0, limits)?;
         let bare = gathers.added_to(graph.clone());
         let activations = options.offload.activations;
         let mut plan = if options.recompute == Recompute::Off && activations == Activations::Keep {
@@ -173,7 +132,7 @@ impl TrainStep {
         } else {
             // Results that `rebuild` recomputes are not kept and need no offloading.
             let (graph, gathers) = match options.recompute {
-                Recompute::Off => self.before_gathers(passes::COUNT, options, limits)?,
+                Recompute::Off => self.before_gathers(passes::COUNT, options, 1.0, limits)?,
                 _ => (graph, gathers),
             };
             let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
@@ -181,58 +140,9 @@ impl TrainStep {
             planner.send_away(&mut retention, activations)?;
             Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
         };
-        plan.work = work(&bare, &plan)?;
+        plan.work = Work::of(&bare, &plan, limits, &options.card)?;
+        plan.coded = options.precision.codes().map(|_| 1.0);
         Ok(plan)
-    }
-
-    /// Returns a lower bound on the modelled seconds of recomputation, and of copies of activations if they may be offloaded, of every
-    /// choice of results to keep within the budget of [`Recompute::Auto`], in the plan's order of operations: how far
-    /// [`Work::again_s`](super::Work) of its plan can be from the best. `None` if no choice fits.
-    ///
-    /// # Errors
-    /// As [`TrainStep::plan`], except for the budget.
-    pub fn least_recomputation(&self, options: &PlanOptions, limits: &Limits) -> Result<Option<f64>> {
-        super::plan::check_limits(limits)?;
-        let (budget, search) = self.search(&leading(options), &limits.within(options.precision))?;
-        Ok(search.planner.least_seconds(budget))
-    }
-
-    /// Whether some plan fits the budget. With [`SearchEffort::Near`] the search may miss a plan that fits.
-    pub(super) fn fits(&self, options: &PlanOptions, limits: &Limits, effort: SearchEffort) -> Result<bool> {
-        let Some(Bytes(budget)) = options.budget else { return Ok(true) };
-        if options.recompute != Recompute::Auto {
-            return Ok(self.plan_over_budget(options, limits)?.footprint().total() <= budget);
-        }
-        super::plan::check_limits(limits)?;
-        let limits = &limits.within(options.precision);
-        let options = &leading(options);
-        let (budget, search) = self.search(options, limits)?;
-        search.planner.fits(budget, effort, limits, &self.settings(options))
-    }
-
-    /// The budget of [`Recompute::Auto`], and the search for its plans.
-    fn search(&self, options: &PlanOptions, limits: &Limits) -> Result<(u64, Arc<Search>)> {
-        let Some(Bytes(budget)) = options.budget else {
-            let message = "`Recompute::Auto` fits a budget, and `PlanOptions::budget` is not set";
-            return Err(Error::setting("recompute", message));
-        };
-        let options = PlanOptions { budget: None, rebuild: false, ..*options };
-        let kept = || self.searches.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |search: &&Arc<Search>| search.options == options && search.limits == *limits;
-        if let Some(search) = kept().iter().find(same) {
-            return Ok((budget, Arc::clone(search)));
-        }
-        let (graph, gathers) = self.before_gathers(passes::COUNT, &options, limits)?;
-        let bare = gathers.added_to(graph.clone());
-        let mut planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
-        planner.may_send_away(options.offload.activations, &options.card)?;
-        let search = Arc::new(Search { options, limits: limits.clone(), bare, planner });
-        let mut kept = kept();
-        if kept.len() == KEPT_SEARCHES {
-            kept.remove(0);
-        }
-        kept.push(Arc::clone(&search));
-        Ok((budget, search))
     }
 
     /// The same step without optimizations: operations run as traced, nothing is recomputed, and every tensor
@@ -255,7 +165,8 @@ impl TrainStep {
         self.after_passes(passes::COUNT, options, limits)
     }
 
-    pub(super) fn choices<'a>(&self, options: &PlanOptions, limits: &'a Limits) -> Choices<'a> {
+    /// With `coded` of the activations that may be in 8 or 4 bits stored so.
+    pub(super) fn choices<'a>(&self, options: &PlanOptions, coded: f64, limits: &'a Limits) -> Choices<'a> {
         let precision = options.precision;
         Choices {
             limits,
@@ -263,8 +174,9 @@ impl TrainStep {
             fuse: options.fuse,
             rebuild: options.rebuild,
             // An element that is rounded to 0 passes gradients with a mask.
-            bit_masks: options.bit_masks || precision.codes().is_some(),
+            bit_masks: options.bit_masks || (precision.codes().is_some() && coded > 0.0),
             precision,
+            coded,
             // Without a loss scale, small gradients would underflow in `f16`.
             half_gradients: precision.storage() == Some(DType::BF16) || options.loss_scale.is_some(),
             weights: options.weights,
@@ -276,18 +188,19 @@ impl TrainStep {
 
     /// [`TrainStep::training_graph`] after the first `count` passes.
     pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let (graph, gathers) = self.before_gathers(count, options, limits)?;
+        let (graph, gathers) = self.before_gathers(count, options, 1.0, limits)?;
         Ok(gathers.added_to(graph))
     }
 
     /// [`TrainStep::after_passes`] without what gathers sharded parameters, which is returned as well.
-    fn before_gathers(
+    pub(super) fn before_gathers(
         &self,
         count: usize,
         options: &PlanOptions,
+        coded: f64,
         limits: &Limits,
     ) -> Result<(Graph, Gathers)> {
-        let choices = self.choices(options, limits);
+        let choices = self.choices(options, coded, limits);
         let [before, after] = passes::first(count);
         options.check_scale()?;
         let PlanOptions { accumulate: total, parallel, .. } = *options;
@@ -348,14 +261,6 @@ impl TrainStep {
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
         }
     }
-}
-
-/// The options of the rank that decides what is recomputed: where parameters are sharded, all ranks repeat what is best for
-/// the first, which has the largest shares.
-fn leading(options: &PlanOptions) -> PlanOptions {
-    let parallel = options.parallel;
-    let rank = if parallel.shard == Shard::Parameters { 0 } else { parallel.rank };
-    PlanOptions { parallel: Parallel { rank, ..parallel }, ..*options }
 }
 
 /// Whether a parameter is stored in 16 bits.
@@ -535,6 +440,7 @@ impl Forward {
             rebuild: false,
             bit_masks: false,
             precision: Precision::F32,
+            coded: 0.0,
             half_gradients: false,
             weights,
             pieces: true,

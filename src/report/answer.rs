@@ -211,7 +211,7 @@ impl Answer {
         }
         let fitting = Some(Fitting { budget, fits, levers, cheapest, largest: None, max_seq: None });
         let bounded = fits && changes.is_empty() && options.recompute == Recompute::Auto;
-        let least = if bounded { step.least_recomputation(options, limits)? } else { None };
+        let least = if bounded { step.least_recomputation(&plan, options, limits)? } else { None };
         let least_recomputed = least.map(|seconds| seconds / plan.work.step_s);
         let answer = Self { plan, savings, changes, fitting, least_recomputed, ranks };
         match trace {
@@ -386,6 +386,7 @@ impl Answer {
             ("recompute_flops_fraction", plan.work.flops_fraction().into()),
             ("recompute_time_fraction", plan.work.time_fraction().into()),
             ("least_recompute_time_fraction", self.least_recomputed.into()),
+            ("coded", plan.coded.into()),
             ("step_seconds", plan.work.step_s.into()),
             ("hash", format!("{:016x}", plan.hash()).into()),
             ("estimate", self.estimate(asked.batch).json()),

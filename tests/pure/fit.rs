@@ -266,7 +266,7 @@ fn compare_auto(chosen: impl Fn(&str) -> bool) -> usize {
         let batch = words[1].parse::<usize>().expect("a batch") / options.accumulate as usize;
         let (step, limits) = traced(words[0], batch);
         let plan = step.plan(&options, &limits).expect("it fits");
-        let least = step.least_recomputation(&options, &limits).expect("a search").expect("one fits");
+        let least = step.least_recomputation(&plan, &options, &limits).expect("a search").expect("one fits");
         assert!(least <= plan.work.again_s * (1.0 + 1e-9), "{}: {least} s", row[0]);
         let total = format!("{:.3}", plan.footprint().total() as f64 / 1e9);
         let (time, least) = (percent(plan.work.time_fraction(), 1), percent(least / plan.work.step_s, 1));

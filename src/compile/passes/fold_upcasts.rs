@@ -140,8 +140,12 @@ mod tests {
             let x = trace.input("x", [2, 4, 12, 12]).conv2d(&trace.param(&a), None, window, 1).tanh();
             x.conv2d(&trace.param(&b), None, window, 1).sum(&[])
         });
-        let half =
-            super::super::store_activations(differentiated(graph.expect("valid")), Precision::F16, false);
+        let half = super::super::store_activations(
+            differentiated(graph.expect("valid")),
+            Precision::F16,
+            0.0,
+            false,
+        );
         let casts = |graph: &Graph| graph.nodes.iter().filter(|n| n.op == Op::Cast(DType::F32)).count();
         let narrow = |graph: &Graph| {
             let weights = graph.nodes.iter().filter(|n| matches!(n.op, Op::Conv2dWeight { .. }));

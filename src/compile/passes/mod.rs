@@ -83,6 +83,8 @@ pub(crate) struct Choices<'a> {
     pub bit_masks: bool,
     /// Storage of activations kept for the backward pass.
     pub precision: Precision,
+    /// The share of the activations that may be in 8 or 4 bits, in bytes, that is stored so; others are in 16 bits.
+    pub coded: f64,
     /// Whether gradients that wait for a check of all gradients are stored in its 16 bits as well.
     pub half_gradients: bool,
     /// Storage type of large weights.
@@ -93,6 +95,13 @@ pub(crate) struct Choices<'a> {
     pub half_weights: bool,
     /// Optimizer state of at least this many bytes is stored in host memory between its updates.
     pub offload: Option<u64>,
+}
+
+impl Choices<'_> {
+    /// Whether some activations are in 8 or 4 bits.
+    fn has_codes(&self) -> bool {
+        self.precision.codes().is_some() && self.coded > 0.0
+    }
 }
 
 /// When a pass runs.
@@ -182,13 +191,11 @@ const AFTER: [Pass; 17] = [
     }),
     pass("fuse_concat_into_conv", When::Fuse, true, |graph, _| fuse_concat_into_conv(graph)),
     pass("recompute_cheap", When::Rebuild, true, |graph, choices| {
-        recompute_cheap(graph, choices.precision.codes().is_some())
+        recompute_cheap(graph, choices.has_codes())
     }),
-    pass("store_masks", When::BitMasks, true, |graph, choices| {
-        store_masks(graph, choices.precision.codes().is_some())
-    }),
+    pass("store_masks", When::BitMasks, true, |graph, choices| store_masks(graph, choices.has_codes())),
     pass("store_activations", When::NarrowActivations, false, |graph, choices| {
-        store_activations(graph, choices.precision, choices.half_gradients)
+        store_activations(graph, choices.precision, choices.coded, choices.half_gradients)
     }),
     pass("store_weights_half", When::HalfWeights, false, |graph, choices| {
         store_weights_half(graph, choices.weights)

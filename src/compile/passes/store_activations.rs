@@ -31,11 +31,17 @@ fn looks_at_gradients(node: &Node) -> bool {
 /// Stores the forward results that the backward half reads as `precision` says and, with `gradients`, in its 16 bits the
 /// gradients that wait for the norm of all gradients or for a loss scale. Each reader gets its own widened copy,
 /// so that only the packed copy is alive between readers. Values that the host may read after the step,
-/// statistics, integers and small tensors are unchanged.
-pub(crate) fn store_activations(mut graph: Graph, precision: Precision, gradients: bool) -> Graph {
+/// statistics, integers and small tensors are unchanged. Of what may be in 8 or 4 bits, the share `coded` is.
+pub(crate) fn store_activations(
+    mut graph: Graph,
+    precision: Precision,
+    coded: f64,
+    gradients: bool,
+) -> Graph {
     let (Some(dtype), codes) = (precision.storage(), precision.codes()) else { return graph };
     let nodes = std::mem::take(&mut graph.nodes);
-    let packs = Packs::of(&graph, &nodes, codes.is_some(), gradients);
+    let coded = if codes.is_some() { coded } else { 0.0 };
+    let packs = Packs::of(&graph, &nodes, coded, gradients);
     let mut rewrite = Rewrite {
         graph,
         packs,
@@ -86,7 +92,7 @@ struct Packs {
 }
 
 impl Packs {
-    fn of(graph: &Graph, nodes: &[Node], codes: bool, gradients: bool) -> Self {
+    fn of(graph: &Graph, nodes: &[Node], coded: f64, gradients: bool) -> Self {
         let count = graph.values.len();
         let mut made = vec![Phase::Forward; count];
         // Gradients that are read before the updates. Others are consumed as soon as they are computed.
@@ -152,8 +158,8 @@ impl Packs {
         let waits = |i: usize| needed[i] && (made[i] == Phase::Forward || looked_at[i]);
         let packed: Vec<bool> = (0..count).map(|i| fits[i] && waits(i)).collect();
         let refused = strictest(graph, nodes, &root, |op, i| !op.takes_codes(i));
-        let coded: Vec<bool> =
-            (0..count).map(|i| codes && packed[i] && !refused[i] && made[i] == Phase::Forward).collect();
+        let may = |i: &usize| packed[*i] && !refused[*i] && made[*i] == Phase::Forward;
+        let coded = share_of(graph, nodes, (0..count).filter(may).collect(), coded);
         let consistent: Vec<bool> = (0..count)
             .map(|i| packed[i] && !coded[i] && kept[i] == Kept::Consistent && made[i] == Phase::Forward)
             .collect();
@@ -172,6 +178,33 @@ impl Packs {
         let root = self.root.get(id.index()).map(|root| root.index());
         root.is_some_and(|root| self.packed[root] && (self.consistent[root] || late(node, self.made[root])))
     }
+}
+
+/// Flops that take as long as a byte of memory traffic, about as on GPUs.
+const FLOPS_OF_BYTE: f64 = 60.0;
+
+/// Selects the share `coded` of values, in bytes: those that are computed in the least time for a byte first. What is in 16 bits for
+/// the forward pass as well can be recomputed from, so the results that take long to compute are in codes last.
+fn share_of(graph: &Graph, nodes: &[Node], mut values: Vec<usize>, coded: f64) -> Vec<bool> {
+    let mut time = vec![0.0; graph.values.len()];
+    for node in nodes.iter().filter(|node| !graph.is_view(node)) {
+        let cost = graph.cost(node);
+        let traffic = cost.bytes as f64 + cost.flops as f64 / FLOPS_OF_BYTE;
+        node.outputs.iter().for_each(|id| time[id.index()] = traffic / graph.value(*id).bytes() as f64);
+    }
+    // Of equals, those of the first operations, which wait longest.
+    values.sort_by(|&a, &b| time[a].total_cmp(&time[b]));
+    let bytes = |i: usize| graph.values[i].bytes() as f64;
+    let mut room = coded * values.iter().map(|&i| bytes(i)).sum::<f64>();
+    let mut chosen = vec![false; graph.values.len()];
+    for i in values {
+        room -= bytes(i);
+        if room < 0.0 {
+            break;
+        }
+        chosen[i] = true;
+    }
+    chosen
 }
 
 /// The most that any operation after the forward pass asks of each value: what `of` returns for an operand. Of what a recomputed
@@ -305,7 +338,7 @@ mod tests {
 
     #[test]
     fn saved_activations_are_packed_once_and_widened_for_each_reader() {
-        let graph = store_activations(graph(16), Precision::F16, false);
+        let graph = store_activations(graph(16), Precision::F16, 0.0, false);
         let casts: Vec<_> = graph.nodes.iter().filter(|n| matches!(n.op, Op::Cast(_))).collect();
         assert_eq!(casts.len(), 3, "one there, one back for each of its readers");
         assert_eq!(graph.value(casts[0].outputs[0]).bytes(), 16 * 64 * 2);
@@ -329,7 +362,7 @@ mod tests {
             let loss = graph.outputs[0].1;
             let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
             Optimizer::default().append(&trace, gradients, clip).expect("valid");
-            let graph = store_activations(trace.finish().expect("valid"), Precision::Bf16, true);
+            let graph = store_activations(trace.finish().expect("valid"), Precision::Bf16, 0.0, true);
             let packed =
                 |node: &&Node| matches!(node.op, Op::Cast(DType::BF16)) && node.phase == Phase::Backward;
             trained.push(graph.nodes.iter().filter(packed).count());
@@ -342,6 +375,35 @@ mod tests {
     #[test]
     fn small_tensors_are_not_packed() {
         let before = graph(15);
-        assert_eq!(store_activations(before.clone(), Precision::Bf16, false).nodes.len(), before.nodes.len());
+        assert_eq!(
+            store_activations(before.clone(), Precision::Bf16, 0.0, false).nodes.len(),
+            before.nodes.len()
+        );
+    }
+    #[test]
+    fn a_share_in_codes_has_the_results_that_are_quick_to_compute() {
+        let params = Params::new(0);
+        let [w, v] = ["w", "v"].map(|name| params.add(name, [64, 64], Init::Constant(0.5)));
+        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
+            let hidden = trace.param(&w).matmul(&trace.param(&v)).gelu();
+            hidden.matmul(&trace.param(&v)).tanh().sum(&[])
+        });
+        let graph = differentiated(graph.expect("valid"));
+        let coded = |share: f64| {
+            let stored = store_activations(graph.clone(), Precision::Int4, share, false);
+            let codes = stored.nodes.iter().filter(|node| matches!(node.op, Op::Quantise { .. }));
+            let makers = codes.map(|node| {
+                let of = stored.nodes.iter().find(|maker| maker.outputs.contains(&node.inputs[0]));
+                of.expect("a result").op.name()
+            });
+            makers.collect::<Vec<_>>()
+        };
+        assert_eq!(coded(1.0), ["matmul", "gelu", "tanh"]);
+        assert_eq!(coded(0.9), ["gelu", "tanh"]);
+        assert_eq!(coded(0.4), ["gelu"]);
+        assert_eq!(coded(0.0), [""; 0]);
+        let half = store_activations(graph.clone(), Precision::Int4, 0.0, false);
+        let wanted = store_activations(graph, Precision::Bf16, 1.0, false);
+        assert_eq!(format!("{:?}", half.nodes), format!("{:?}", wanted.nodes), "without codes it is bf16");
     }
 }

@@ -36,8 +36,8 @@ use select::Length;
 pub(super) use frontier::SearchEffort;
 use frontier::{Frontier, Point};
 
-/// Which results the backward pass recomputes instead of keeping them in memory. Results are bitwise
-/// identical with every choice.
+/// Which results the backward pass recomputes instead of keeping them in memory. Results are bitwise identical with every choice,
+/// except where `Auto` stores fewer activations in 8 or 4 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recompute {
     /// Nothing, except for [`PlanOptions::rebuild`](super::PlanOptions::rebuild).
@@ -56,7 +56,8 @@ pub enum Recompute {
     /// Results of matrix products and convolutions are kept; everything else is recomputed.
     Policy,
     /// Minimizes the modelled time, subject to the packed plan fitting
-    /// [`PlanOptions::budget`](super::PlanOptions::budget).
+    /// [`PlanOptions::budget`](super::PlanOptions::budget). On one device, activations that may be in 8 or 4 bits are stored so only where
+    /// that is faster than to recompute them from 16 ([`Plan::coded`](super::Plan::coded)).
     Auto,
 }
 
@@ -98,24 +99,21 @@ impl Work {
         if self.step_s > 0.0 { self.moved_s / self.step_s } else { 0.0 }
     }
 
+    /// The cost of the step `bare`, and of the recomputation and the copies to host memory in its plan.
+    pub(super) fn of(bare: &Graph, plan: &Plan, limits: &Limits, card: &Card) -> Result<Self> {
+        Ok(Self::repeated(bare, plan.graph(), limits, card)?.moving(&plan.program, card))
+    }
+
     /// Adds the copies between a program's device and host memory.
-    pub(super) fn moving(self, program: &Program, card: &Card) -> Self {
+    fn moving(self, program: &Program, card: &Card) -> Self {
         let moved = program.transfers.iter().map(|transfer| transfer.bytes).sum();
         Self { moved, moved_s: moved as f64 / card.host_bytes_per_s, ..self }
     }
 
     /// The cost of the step `bare`, and of the recomputation in `repeated`.
-    pub(super) fn of(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
-        let sum = |graph: &Graph, once: bool| -> Result<(Cost, f64)> {
-            let (mut all, mut all_s) = (Cost::default(), 0.0);
-            for node in &graph.nodes {
-                let first = once.then(|| Node { op: node.op.once(), ..node.clone() });
-                let (cost, seconds) = modelled(graph, first.as_ref().unwrap_or(node), limits, card)?;
-                (all, all_s) = (all + cost, all_s + seconds);
-            }
-            Ok((all, all_s))
-        };
-        let (step, all) = parallel::both(|| sum(bare, true), || sum(repeated, false));
+    fn repeated(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
+        let (step, all) =
+            parallel::both(|| cost(bare, true, limits, card), || cost(repeated, false, limits, card));
         let ((step, step_s), (all, all_s)) = (step?, all?);
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
@@ -123,6 +121,22 @@ impl Work {
         let again_s = if again == Cost::default() { 0.0 } else { all_s - step_s };
         Ok(Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() })
     }
+}
+
+/// The cost of a step's operations, and their modelled seconds; with `once`, without what it repeats.
+fn cost(graph: &Graph, once: bool, limits: &Limits, card: &Card) -> Result<(Cost, f64)> {
+    let (mut all, mut all_s) = (Cost::default(), 0.0);
+    for node in &graph.nodes {
+        let first = once.then(|| Node { op: node.op.once(), ..node.clone() });
+        let (cost, seconds) = modelled(graph, first.as_ref().unwrap_or(node), limits, card)?;
+        (all, all_s) = (all + cost, all_s + seconds);
+    }
+    Ok((all, all_s))
+}
+
+/// Modelled seconds of a step without recomputation.
+pub(super) fn step_seconds(graph: &Graph, limits: &Limits, card: &Card) -> Result<f64> {
+    cost(graph, true, limits, card).map(|(_, seconds)| seconds)
 }
 
 /// The cost of a node, and the modelled seconds of its launches.
@@ -346,6 +360,13 @@ impl RecomputePlanner {
     /// A lower bound on the seconds of recomputation of every plan that fits `budget`; `None` if none does.
     pub(super) fn least_seconds(&self, budget: u64) -> Option<f64> {
         certificate::least_seconds(&self.model, budget.checked_sub(self.around())?)
+    }
+
+    /// A plan that fits `budget`, found in less time than [`RecomputePlanner::cheapest`], which may be faster. `None` also if the
+    /// search misses those that fit.
+    pub(super) fn near(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Option<Plan>> {
+        let chosen = self.near_that_fits(budget, limits, settings, &mut None)?;
+        chosen.map(|chosen| chosen.plan.lower()).transpose()
     }
 
     /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.

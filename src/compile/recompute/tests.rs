@@ -114,7 +114,7 @@ fn residual_blocks_are_layers() {
 }
 
 fn work(bare: &Graph, graph: &Graph, limits: &Limits) -> Work {
-    Work::of(bare, graph, limits, &Card::default()).expect("valid")
+    Work::repeated(bare, graph, limits, &Card::default()).expect("valid")
 }
 
 /// Every point of two networks; [`measured_peaks_and_times_match_the_programs`] takes some of more.

@@ -99,7 +99,7 @@ fn every_table_has_a_test() {
         ("docs/benchmarks.md", &["speed"][..]),
         ("docs/networks.md", &["memory", "time"]),
         ("docs/transformers.md", &["memory", "time", "peak"]),
-        ("docs/precision.md", &["activations", "codes", "weights"]),
+        ("docs/precision.md", &["activations", "codes", "codes under a budget", "weights"]),
         ("docs/fit.md", &["cards", "offload"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),

@@ -26,6 +26,10 @@ pub(super) fn print(options: &Options, printed: &Printed) {
         let copies = if stay { "" } else { " with copies of activations" };
         println!("at least        {:.2} %{copies}, whatever is kept within the budget", 100.0 * least);
     }
+    if let Some(coded) = plan.coded.filter(|coded| *coded < 1.0) {
+        let (share, precision) = (100.0 * coded, printed.settings.precision.name());
+        println!("in {precision:<13}{share:.1} % of the bytes that may be, others in bf16");
+    }
     if plan.work.moved > 0 {
         let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
         println!("moved           {moved} to and from the host, {time:.2} % of the step's modelled time");
