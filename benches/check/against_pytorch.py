@@ -52,7 +52,8 @@ def attention(node, x):
     back = torch.arange(s)[:, None] - torch.arange(t)[None, :]
     scores = scores.masked_fill((back > node["before"]) | (back < -node["after"]), float("-inf"))
     if node["documents"]:
-        start, end = x[len(x) - 1].long().unbind(-1)
+        of_queries = slice(node["offset"], node["offset"] + s)
+        start, end = x[len(x) - 1].long()[:, of_queries].unbind(-1)
         start, end = (ends[:, None, :, None] for ends in (start, end))
         key = torch.arange(t)
         scores = scores.masked_fill((key < start) | (key >= end), float("-inf"))

@@ -12,6 +12,8 @@ struct Params {
     start: u32, to: u32, span: u32,
     // Own row i sees other rows i - before to i + after.
     before: u32, after: u32,
+    // Position of the first query among the keys, and the number of samples.
+    offset: u32, samples: u32,
     // Which query head of its layer the first one is, how many the layer has, and the largest power of two that is not above
     // them; 0 without ALiBi.
     first_head: u32, all_heads: u32, lower: u32,
@@ -72,11 +74,8 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { o[i] = value; }
 #else
 // The gradient of the result, and for each row of scores its lse and the weighted mean of dP (attention/means).
 @group(0) @binding(4) var<storage, read_write> dy: array<vec4<f32>>;
-#if DOCUMENTS
-@group(0) @binding(5) var<storage, read_write> stats: array<vec4<f32>>;
-#else
+// With DOCUMENTS, after those where the document of each key starts and ends, exact as f32 below 2^24.
 @group(0) @binding(5) var<storage, read_write> stats: array<vec2<f32>>;
-#endif
 
 fn source(which: u32, i: u32) -> vec4<f32> {
     if (which == DY) {
@@ -114,7 +113,7 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { dq[i] = value; }
 #endif
 #endif
 #if DOCUMENTS && FORWARD
-// Where the document of each position of each sample starts and ends (exclusive).
+// Where the document of each key of each sample starts and ends (exclusive).
 @group(0) @binding(6) var<storage, read_write> documents: array<vec2<u32>>;
 #endif
 #if ATTENTION_DROPOUT

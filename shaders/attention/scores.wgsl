@@ -5,34 +5,49 @@
 const HIDDEN = -3e38;
 
 #if DOCUMENTS
-// Where the document of a position starts and ends (exclusive): the position itself is always within.
-fn document(batch: u32, position: u32) -> vec2<u32> {
-    let at = min(position, p.rows - 1u);
+// Where the document of a key starts and ends (exclusive) among the keys: the key itself is always within.
+fn document(batch: u32, key: u32) -> vec2<u32> {
+    let at = batch * p.cols + min(key, p.cols - 1u);
 #if FORWARD
-    let ends = documents[batch * p.rows + at];
+    let ends = documents[at];
 #else
-    let ends = vec2<u32>(stats[batch * p.heads * p.rows + at].zw);
+    let ends = vec2<u32>(stats[p.samples * p.heads * p.rows + at]);
 #endif
-    return vec2(min(ends.x, position), max(ends.y, position + 1u));
+    return vec2(min(ends.x, key), max(ends.y, key + 1u));
+}
+
+// Where the document of a query starts and ends among the keys, and of a key among the queries.
+fn document_of_query(batch: u32, row: u32) -> vec2<u32> { return document(batch, row + p.offset); }
+
+fn document_of_key(batch: u32, col: u32) -> vec2<u32> {
+    let ends = document(batch, col);
+    return ends - min(ends, vec2(p.offset));
+}
+
+fn document_of(batch: u32, at: u32, is_key: bool) -> vec2<u32> {
+    if (is_key) {
+        return document_of_key(batch, at);
+    }
+    return document_of_query(batch, at);
 }
 #endif
 
 // Rows of one side and which rows of the other side each sees, `start` to `end` (exclusive): graph::Band, within documents.
 struct Band { at: vec4<u32>, start: vec4<u32>, end: vec4<u32>, }
 
-fn band(batch: u32, at: vec4<u32>, before: u32, after: u32, count: u32) -> Band {
+fn band(batch: u32, at: vec4<u32>, is_key: bool, before: u32, after: u32, count: u32) -> Band {
     let start = at - min(at, vec4(before));
     let end = min(at + vec4(after + 1u), vec4(count));
 #if DOCUMENTS
-    let x = document(batch, at.x);
+    let x = document_of(batch, at.x, is_key);
     var y = x;
     var z = x;
     var w = x;
     // Compilers see where a row is given four times.
     if (any(at != at.xxxx)) {
-        y = document(batch, at.y);
-        z = document(batch, at.z);
-        w = document(batch, at.w);
+        y = document_of(batch, at.y, is_key);
+        z = document_of(batch, at.z, is_key);
+        w = document_of(batch, at.w, is_key);
     }
     return Band(at, max(start, vec4(x.x, y.x, z.x, w.x)), min(end, vec4(x.y, y.y, z.y, w.y)));
 #else
@@ -40,11 +55,11 @@ fn band(batch: u32, at: vec4<u32>, before: u32, after: u32, count: u32) -> Band 
 #endif
 }
 #if DKV
-fn queries_of(batch: u32, col: vec4<u32>) -> Band { return band(batch, col, p.before, p.after, p.rows); }
+fn queries_of(batch: u32, col: vec4<u32>) -> Band { return band(batch, col, true, p.before, p.after, p.rows); }
 
-fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, p.after, p.before, p.cols); }
+fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, false, p.after, p.before, p.cols); }
 #else
-fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, p.before, p.after, p.cols); }
+fn keys_of(batch: u32, row: vec4<u32>) -> Band { return band(batch, row, false, p.before, p.after, p.cols); }
 #endif
 
 // The factor of a query's gradients of scores. The weight of its only key is 1 whatever the score: the gradient is 0, without
@@ -54,6 +69,11 @@ fn score_factor(keys: Band) -> vec4<f32> {
 }
 
 #if DOCUMENTS
+#if DKV
+const OWN_KEYS = true;
+#else
+const OWN_KEYS = false;
+#endif
 // Read by one thread, so that all threads run the same iterations.
 var<workgroup> seen: vec2<u32>;
 #endif
@@ -64,7 +84,7 @@ fn tiles_seen(thread: u32, batch: u32, row: u32, last: u32, tile: u32, count: u3
     var end = min(last + p.after + 1u, count);
 #if DOCUMENTS
     if (thread == 0u) {
-        seen = vec2(max(start, document(batch, row).x), min(end, document(batch, last).y));
+        seen = vec2(max(start, document_of(batch, row, OWN_KEYS).x), min(end, document_of(batch, last, OWN_KEYS).y));
     }
     let within = workgroupUniformLoad(&seen);
     start = within.x;

@@ -1,5 +1,7 @@
 //! Attention and rotary position embedding, for random networks.
 
+use std::ops::Range;
+
 use super::network::{Maker, Sizes};
 use crate::dtype::DType;
 use crate::graph::{Attention, Rope, RopeScaling, Tensor};
@@ -38,11 +40,20 @@ pub(super) fn attention(maker: &mut Maker) {
     let fewer = |x: &Tensor, heads: usize| x.slice(2, 0..heads);
     let heads = if maker.dice.one_in(2) { maker.sizes.heads / 2 } else { maker.sizes.heads };
     let (k, v) = (fewer(&k, heads), fewer(&v, heads));
-    let attended = match maker.dice.below(4) {
+    let attended = match maker.dice.below(5) {
         0 => q.attention_unfused(&k, &v, &options),
         1 => q.attention_within(&k, &v, &maker.documents(), &options),
+        // The queries of a sequence in two parts.
+        2 if q.dim(1) > 1 => {
+            let (documents, s) = (maker.documents(), q.dim(1));
+            let part = |queries: Range<usize>| {
+                let part = Attention { offset: queries.start, alibi: false, window: None, ..options };
+                q.slice(1, queries).attention_within(&k, &v, &documents, &part)
+            };
+            part(0..s / 2).concat(&[&part(s / 2..s)], 1)
+        }
         // The last queries of a sequence, and some more than keys.
-        2 => {
+        3 => {
             let offset = options.window.unwrap_or(4).min(3) - 1;
             q.attention(&k, &v, &Attention { offset, alibi: false, ..options })
         }

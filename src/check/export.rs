@@ -120,11 +120,12 @@ fn settings(graph: &Graph, node: &Node, words: [u32; StepScalars::WORDS]) -> Vec
             let kept = (0..n).map(|i| Json::Bool(dropout_keeps(i, [*key, *every], words, *p)));
             vec![("p", Json::Float(*p)), ("kept", Json::List(kept.collect()))]
         }
-        Op::Attention(Attend { packed, band, documents, alibi, scale, cap, dropout, .. }) => vec![
+        Op::Attention(Attend { packed, band, documents, offset, alibi, scale, cap, dropout, .. }) => vec![
             ("packed", packed.map_or(Json::Null, Json::list)),
             ("before", Json::from(band.before as usize)),
             ("after", Json::from(band.after as usize)),
             ("documents", Json::Bool(*documents)),
+            ("offset", Json::from(*offset as usize)),
             ("alibi", Json::Bool(*alibi)),
             ("scale", number(*scale)),
             ("cap", number(*cap)),

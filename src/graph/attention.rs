@@ -49,6 +49,7 @@ impl Attention {
             packed: None,
             band,
             documents: false,
+            offset: self.offset.min(Band::FAR as usize) as u32,
             alibi,
             scale,
             cap,
@@ -74,9 +75,10 @@ impl Tensor {
     }
 
     /// [`Tensor::attention`] of rows that hold several documents, one after the other: a query sees keys of its own document
-    /// alone, with its window and `causal` within it. `documents`, `u32 [b, s, 2]`, says where the document of each position
-    /// starts and where it ends (exclusive), counted from the first position of the row;
-    /// [`Documents`](crate::data::Documents) returns it with each batch. `k` and `v` have the length of the queries.
+    /// alone, with its window and `causal` within it. `documents`, `u32 [b, t, 2]`, says where the document of each key's position
+    /// starts and where it ends (exclusive), counted from the first key of the row;
+    /// [`Documents`](crate::data::Documents) returns it with each batch. The queries are those of all keys, or from
+    /// [`Attention::offset`] on.
     ///
     /// Every position of a document has the same two numbers; a position always sees itself, whatever they are. Tiles of scores
     /// between two documents are not computed.
@@ -170,9 +172,8 @@ impl Tensor {
         at: &'static Location<'static>,
     ) -> Tensor {
         let Some(scale) = self.score_scale(options, at) else { return Tensor { id: None, ..self.clone() } };
-        if options.offset > 0 && (documents.is_some() || packed.is_some()) {
-            let message =
-                "attention with an offset: it takes separate queries, keys and values, of one document";
+        if options.offset > 0 && packed.is_some() {
+            let message = "attention with an offset: it takes separate queries, keys and values";
             self.trace.complain(message.to_owned(), at);
             return Tensor { id: None, ..self.clone() };
         }

@@ -301,12 +301,13 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
         ));
     }
     if let Some((shape, dtype)) = attend.documents_of(inputs.len()).map(|i| inputs[i]) {
-        let wanted = Shape::from([sizes.batch, sizes.rows, 2]);
-        if (shape, dtype) != (wanted, DType::U32) || sizes.rows != sizes.cols {
+        let wanted = Shape::from([sizes.batch, sizes.cols, 2]);
+        let last = attend.offset as usize + sizes.rows;
+        if (shape, dtype) != (wanted, DType::U32) || last > sizes.cols {
             return Err(format!(
-                "attention within documents takes as many keys as queries, and where the document of each position starts and \
-                 ends as u32 {wanted}; got {} keys, {} queries, {dtype} {shape}",
-                sizes.cols, sizes.rows
+                "attention within documents takes a key for each query, from the offset on, and where the document of each key \
+                 starts and ends as u32 {wanted}; got {} keys, {} queries from {} on, {dtype} {shape}",
+                sizes.cols, sizes.rows, attend.offset
             ));
         }
     }

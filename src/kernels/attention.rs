@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         words.extend(range.map(|word| word as u32));
         let [first, all] = self.attend.layer_heads(heads);
         let lower = if self.attend.alibi { Attend::lower_power(all) } else { 0 };
-        words.extend([band.before, band.after]);
+        words.extend([band.before, band.after, self.attend.offset, self.sizes.batch as u32]);
         words.extend([first, all, lower].map(|word| word as u32));
         words.extend([self.attend.scale.to_bits(), self.attend.cap.to_bits(), self.attend.key]);
         // A weight is dropped where its 32 random bits are below p · 2³².
@@ -245,11 +245,14 @@ impl<'a> Run<'a> {
         let [o, lse, dy] = [own, own + 1, own + 2].map(Operand::Input);
         let stats = Operand::Workspace(0);
         let count = (batch * rows * heads) as u64;
-        let words = [count as u32, rows as u32, heads as u32, size as u32 / 4];
         let mut memory = vec![dy, o, lse, stats];
         memory.extend(self.documents());
-        let (means, numbers) = if self.attend.documents { (&MEANS_WITHIN, 4) } else { (&MEANS, 2) };
-        let means = per_thread(self.site, means, count, memory, &words);
+        let (means, threads) = match self.attend.documents {
+            true => (&MEANS_WITHIN, count + (batch * cols) as u64),
+            false => (&MEANS, count),
+        };
+        let words = [threads, count, rows as u64, heads as u64, size as u64 / 4].map(|word| word as u32);
+        let means = per_thread(self.site, means, threads, memory, &words);
         let result = |i: usize| Operand::Output(if own == 1 { 0 } else { i });
         let kv = if own == 1 { vec![dy, stats, result(0)] } else { vec![dy, stats, result(1), result(2)] };
         let mut launches = vec![means];
@@ -257,7 +260,7 @@ impl<'a> Run<'a> {
         launches.extend(self.launches(Pass::Dkv, &self.memory(&kv), extent));
         let extent = [rows, cols, heads, 1, 3];
         launches.extend(self.launches(Pass::Dq, &self.memory(&[dy, stats, result(0)]), extent));
-        Lowered { launches, workspace: vec![count * numbers * 4] }
+        Lowered { launches, workspace: vec![threads * 8] }
     }
 }
 
@@ -287,6 +290,7 @@ mod tests {
                     packed: Some([4, 2]),
                     band,
                     documents: false,
+                    offset: 0,
                     alibi: false,
                     scale: 1.0,
                     cap: 0.0,

@@ -41,6 +41,14 @@ impl<'a> Context<'a> {
         Self { positions, sees: Sees::Documents(documents.clone()) }
     }
 
+    /// Returns where the document of each token starts and ends, `u32 [b, s, 2]`, if tokens see their own document alone.
+    pub(super) fn documents(&self) -> Option<&Tensor> {
+        match &self.sees {
+            Sees::Documents(documents) => Some(documents),
+            Sees::Cache(..) => None,
+        }
+    }
+
     /// Returns what a layer sees.
     pub(super) fn layer(&self, i: usize) -> Seen<'_> {
         Seen { context: self, layer: i }

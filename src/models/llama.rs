@@ -2,10 +2,13 @@
 //! Names and layouts of parameters are those of Hugging Face's `LlamaForCausalLM`, `MistralForCausalLM`,
 //! `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
 
+#[cfg(test)]
+mod tests;
+
 use super::context::{Context, Seen};
 use super::gemma::Gemma;
 use super::kv_cache::CacheSizes;
-use super::parts::{self, Part};
+use super::parts::{self, Part, Samples};
 use super::sequence::Sequence;
 use super::transformer::{STD, block_rows, perceptron_rows, residual_std};
 use crate::error::{Error, Result};
@@ -269,6 +272,12 @@ impl Llama {
         (!name.ends_with(".rotary_emb.inv_freq")).then(|| name.to_owned())
     }
 
+    /// The most tokens of a part in which blocks are computed.
+    fn rows(&self, ids: &Tensor) -> usize {
+        let LlamaConfig { width, heads, head_size, .. } = self.config;
+        block_rows(ids.shape().numel() as usize, width.max(heads * head_size))
+    }
+
     /// What the output layer reads, with blocks computed in parts of at most `rows` tokens.
     #[track_caller]
     fn stream(&self, ids: &Tensor, context: Option<&Context>, rows: usize) -> Tensor {
@@ -278,10 +287,11 @@ impl Llama {
             Some(_) => tokens.scale((self.config.width as f32).sqrt()),
             None => tokens,
         };
-        let parts = Part::all(ids, rows);
-        let mut streams = parts::split(&tokens, &parts);
+        let windows = self.blocks.iter().map(|block| block.attention.attention.window).collect();
+        let samples = Samples::all(ids, rows, context, &windows);
+        let mut streams = parts::split(&tokens, &samples);
         for (i, block) in self.blocks.iter().enumerate() {
-            streams = block.forward(&streams, &parts, context.map(|c| c.layer(i)).as_ref());
+            streams = block.forward(&streams, &samples, context.map(|c| c.layer(i)).as_ref());
         }
         parts::join(&streams, &tokens).apply(&self.norm).reshape([b, s, self.config.width])
     }
@@ -290,9 +300,7 @@ impl Llama {
 impl Sequence for Llama {
     #[track_caller]
     fn hidden(&self, ids: &Tensor) -> Tensor {
-        let LlamaConfig { width, heads, head_size, .. } = self.config;
-        let tokens = ids.shape().numel() as usize;
-        self.stream(ids, None, block_rows(tokens, width.max(heads * head_size)))
+        self.stream(ids, None, self.rows(ids))
     }
 
     fn cache_sizes(&self) -> Option<CacheSizes> {
@@ -302,7 +310,9 @@ impl Sequence for Llama {
 
     #[track_caller]
     fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
-        self.stream(ids, Some(context), usize::MAX)
+        // New tokens after those of a cache are few.
+        let rows = if context.documents().is_some() { self.rows(ids) } else { usize::MAX };
+        self.stream(ids, Some(context), rows)
     }
 
     fn output(&self) -> &Param {
@@ -352,14 +362,14 @@ impl Block {
 
     /// The parts `[b, s, width]` of the stream, shapes unchanged.
     #[track_caller]
-    fn forward(&self, streams: &[Vec<Tensor>], parts: &[Vec<Part>], seen: Option<&Seen>) -> Vec<Vec<Tensor>> {
+    fn forward(&self, streams: &[Vec<Tensor>], samples: &[Samples], seen: Option<&Seen>) -> Vec<Vec<Tensor>> {
         let tokens = streams.iter().flatten().map(|x| x.dim(0) * x.dim(1)).sum();
         let rows = perceptron_rows(tokens, self.config.hidden);
-        let of_samples = |(streams, parts): (&Vec<Tensor>, &Vec<Part>)| {
-            let in_layer = || self.forward_samples(streams, parts, rows, seen);
+        let of_samples = |(streams, samples): (&Vec<Tensor>, &Samples)| {
+            let in_layer = || self.forward_samples(streams, samples, rows, seen);
             streams[0].trace().clone().layer(&self.path, in_layer)
         };
-        parts::rows_of_one(streams.iter().zip(parts).map(of_samples).collect())
+        parts::rows_of_one(streams.iter().zip(samples).map(of_samples).collect())
     }
 
     /// The results of all parts of some samples. The perceptron processes `rows` tokens at a time.
@@ -367,19 +377,19 @@ impl Block {
     fn forward_samples(
         &self,
         streams: &[Tensor],
-        parts: &[Part],
+        samples: &Samples,
         rows: usize,
         seen: Option<&Seen>,
     ) -> Vec<Tensor> {
         let normal: Vec<Tensor> = streams.iter().map(|x| x.apply(&self.norms[0])).collect();
-        let whole = match parts {
-            [part] => Some(self.attention.queries(part, &normal[0], seen)),
+        let whole = match &samples.parts[..] {
+            [part] => Some(self.attention.queries(part, &normal[0])),
             _ => None,
         };
-        let keys_and_values = self.attention.keys_and_values(&normal, seen);
+        let keys_and_values = self.attention.keys_and_values(&normal, samples.positions.as_ref());
         let one = |(part, x): (&Part, &Tensor)| {
             // Several parts are normalized again: no gradient of one waits for those of keys and values, which all parts read.
-            let queries = || self.attention.queries(part, &x.apply(&self.norms[0]), seen);
+            let queries = || self.attention.queries(part, &x.apply(&self.norms[0]));
             let q = whole.clone().unwrap_or_else(queries);
             let attended = self.attention.attend(part, &q, &keys_and_values, seen);
             x.add(&self.added(0, attended)).in_chunks(rows, |x| {
@@ -391,7 +401,7 @@ impl Block {
                 x.add(&self.added(1, gated.apply(&self.down)))
             })
         };
-        parts.iter().zip(streams).map(one).collect()
+        samples.parts.iter().zip(streams).map(one).collect()
     }
 }
 
@@ -446,22 +456,19 @@ impl SelfAttention {
 
     /// Queries `[b, s, heads, d]` of a part, `x [b, s, width]`.
     #[track_caller]
-    fn queries(&self, part: &Part, x: &Tensor, seen: Option<&Seen>) -> Tensor {
-        let positions = seen.map(|seen| &seen.context.positions).or(part.positions.as_ref());
-        x.trace().clone().layer(&self.path, || self.rotate(&self.project(0, x), positions))
+    fn queries(&self, part: &Part, x: &Tensor) -> Tensor {
+        let rotated = || self.rotate(&self.project(0, x), part.positions.as_ref());
+        x.trace().clone().layer(&self.path, rotated)
     }
 
     /// Keys and values `[b, s, kv heads, d]` of all parts, `[b, s, width]` each, of some samples.
     #[track_caller]
-    fn keys_and_values(&self, parts: &[Tensor], seen: Option<&Seen>) -> [Tensor; 2] {
+    fn keys_and_values(&self, parts: &[Tensor], positions: Option<&Tensor>) -> [Tensor; 2] {
         let joined = |i: usize| {
             let each: Vec<Tensor> = parts.iter().map(|x| self.project(i, x)).collect();
             parts::concatenated(&each, 1)
         };
-        parts[0].trace().clone().layer(&self.path, || {
-            let k = self.rotate(&joined(1), seen.map(|seen| &seen.context.positions));
-            [k, joined(2)]
-        })
+        parts[0].trace().clone().layer(&self.path, || [self.rotate(&joined(1), positions), joined(2)])
     }
 
     /// What attention computes of a part: `[b, s, width]`.
@@ -470,8 +477,8 @@ impl SelfAttention {
         let (b, s) = (q.dim(0), q.dim(1));
         q.trace().clone().layer(&self.path, || {
             let result = match seen {
-                Some(seen) => seen.attend([q, k, v], &self.attention),
-                None => self.attend_in_window(part, q, [k, v]),
+                Some(seen) if seen.context.documents().is_none() => seen.attend([q, k, v], &self.attention),
+                _ => self.attend_in_window(part, q, [k, v]),
             };
             result.reshape([b, s, result.dim(2) * result.dim(3)]).apply(&self.output)
         })
@@ -480,12 +487,16 @@ impl SelfAttention {
     /// Attention of the queries of a part to the keys of their samples, from the first one on that they see.
     #[track_caller]
     fn attend_in_window(&self, part: &Part, q: &Tensor, keys_and_values: [&Tensor; 2]) -> Tensor {
-        let first = self.attention.window.map_or(0, |window| (part.first + 1).saturating_sub(window));
+        let first = part.first_key(self.attention.window);
         let [k, v] = keys_and_values.map(|x| match first {
             0 => x.clone(),
             _ => x.slice(1, first..part.end()),
         });
-        q.attention(&k, &v, &Attention { offset: part.first - first, ..self.attention })
+        let options = Attention { offset: part.first - first, ..self.attention };
+        match part.documents.get(&first) {
+            Some(documents) => q.attention_within(&k, &v, documents, &options),
+            None => q.attention(&k, &v, &options),
+        }
     }
 }
 
@@ -493,83 +504,4 @@ fn norm(params: &Params, columns: usize, config: &LlamaConfig) -> RmsNorm {
     let mut norm = RmsNorm::with_offset(params, columns, if config.gemma.is_some() { 1.0 } else { 0.0 });
     norm.eps = config.eps;
     norm
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::autodiff::differentiate;
-    use crate::graph::{Mode, Trace, ValueId};
-    use crate::models::transformer::token_loss;
-    use crate::reference::Twin;
-
-    /// The loss and the gradients of all parameters.
-    fn loss_and_gradients(config: &LlamaConfig, [b, s]: [usize; 2], rows: usize) -> Vec<Vec<f64>> {
-        let params = Params::new(0);
-        let model = Llama::new(&params, config).expect("valid");
-        let graph = Trace::record(&params, Mode::Train, "loss", |trace| {
-            let ids = trace.ids("ids", [b, s], config.vocabulary as u32);
-            let labels = trace.labels("labels", [b, s], config.vocabulary as u32);
-            token_loss(&model.stream(&ids, None, rows), &trace.param(model.output()), &labels, None)
-        });
-        let graph = graph.expect("valid");
-        let loss = graph.outputs[0].1;
-        let (trace, gradients) = differentiate(graph, loss).expect("a scalar");
-        let mut read: Vec<ValueId> =
-            gradients.pairs.iter().filter_map(|(_, gradient)| gradient.id()).collect();
-        read.push(loss);
-        let mut graph = trace.finish().expect("valid");
-        graph.outputs.extend(read.iter().map(|id| (format!("gradient {}", id.index()), *id)));
-        let mut twin = Twin::new(&graph);
-        for name in ["ids", "labels"] {
-            let token = |i: usize| ((i * 7 + name.len()) % config.vocabulary) as f64;
-            twin.set(name, &(0..b * s).map(token).collect::<Vec<_>>()).expect("an input");
-        }
-        twin.run().expect("it runs");
-        read.into_iter().map(|id| twin.value(id).expect("it was computed").to_vec()).collect()
-    }
-
-    #[test]
-    fn a_batch_without_tokens_is_an_error() {
-        let params = Params::new(0);
-        let model = Llama::new(&params, &LlamaConfig { vocabulary: 11, ..LlamaConfig::TINY }).expect("valid");
-        for shape in [[0, 5], [2, 0]] {
-            let graph = Trace::record(&params, Mode::Train, "y", |trace| {
-                model.hidden(&trace.ids("ids", shape, 11)).sum(&[])
-            });
-            assert!(graph.is_err(), "{shape:?}");
-        }
-    }
-
-    /// Parts of sequences with and without windows, of one and of several samples, and the last of fewer tokens.
-    #[test]
-    fn parts_have_the_loss_and_the_gradients_of_the_whole() {
-        let tiny = LlamaConfig {
-            vocabulary: 11,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_size: 4,
-            width: 12,
-            hidden: 20,
-            ..LlamaConfig::TINY
-        };
-        let window = LlamaConfig { window: Some(3), qk_norm: true, qkv_bias: true, ..tiny };
-        let sizes = LlamaConfig::GEMMA_2_2B;
-        let gemma = LlamaConfig { window: Some(4), gemma: sizes.gemma, ..tiny };
-        for (config, batch, rows) in [
-            (tiny, [1, 9], 4),
-            (tiny, [2, 7], 3),
-            (tiny, [5, 3], 6),
-            (window, [2, 9], 4),
-            (window, [1, 10], 2),
-            (gemma, [2, 9], 4),
-        ] {
-            let [whole, parts] = [usize::MAX, rows].map(|rows| loss_and_gradients(&config, batch, rows));
-            assert_eq!(whole.len(), parts.len());
-            for (a, b) in whole.iter().flatten().zip(parts.iter().flatten()) {
-                assert!((a - b).abs() <= 1e-9 * a.abs().max(1.0), "{a} in the whole, {b} in parts of {rows}");
-            }
-        }
-    }
 }

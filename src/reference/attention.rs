@@ -69,8 +69,10 @@ impl<'a> Operands<'a> {
     fn seen(&self, b: usize, i: usize) -> Range<usize> {
         let seen = self.attend.band.seen(self.first + i, self.sizes.cols);
         let Some(documents) = self.documents else { return seen };
-        let [start, end] = [0, 1].map(|e| documents[(b * self.sizes.rows + i) * 2 + e] as usize);
-        seen.start.max(start.min(i))..seen.end.min(end.max(i + 1))
+        let at = i + self.attend.offset as usize;
+        let [start, end] = [0, 1].map(|e| documents[(b * self.sizes.cols + at) * 2 + e] as usize);
+        let start = seen.start.max(start.min(at));
+        start..seen.end.min(end.max(at + 1))
     }
 
     /// Returns the keys that a query sees, and its scores with them.

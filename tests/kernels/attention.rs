@@ -65,8 +65,8 @@ impl Shape {
         let mut lengths = self.documents.iter().cycle();
         for _ in 0..self.batch {
             let mut start = 0;
-            while let (true, Some(length)) = (start < self.rows, lengths.next()) {
-                let end = (start + length).min(self.rows);
+            while let (true, Some(length)) = (start < self.cols, lengths.next()) {
+                let end = (start + length).min(self.cols);
                 ends.extend((start..end).flat_map(|_| [start as u32, end as u32]));
                 start = end;
             }
@@ -115,7 +115,7 @@ fn step(shape: &Shape) -> TrainStep {
         let o = match documents {
             [] => q.attention(&k, &v, &options),
             _ => {
-                let ends = t.ids("documents", [batch, rows, 2], rows as u32 + 1);
+                let ends = t.ids("documents", [batch, cols, 2], cols as u32 + 1);
                 q.attention_within(&k, &v, &ends, &options)
             }
         };
@@ -290,6 +290,14 @@ fn attention_within_documents_matches_the_twin() {
         let packed = |options| Shape { batch: 2, packed: true, documents, ..square(193, options) };
         shapes.extend([FULL, CAUSAL, near].map(packed));
         shapes.push(Shape { batch: 2, heads: [4, 2], documents, ..square(193, all) });
+        // Queries of a part of the rows, from within a document on.
+        let of_window = Attention { causal: false, alibi: false, window: Some(60), offset: 59, ..all };
+        let options = if documents.len() > 1 {
+            Attention { window: None, offset: 123, ..of_window }
+        } else {
+            of_window
+        };
+        shapes.push(Shape { batch: 2, rows: 70, heads: [4, 2], documents, ..square(193, options) });
     }
     check_each(shapes, false);
 }

@@ -296,3 +296,20 @@ fn ranks_have_shares_of_frozen_parameters() {
         assert!(total(&shares) < total(&copies) - saved / 2, "{base:?}");
     }
 }
+
+/// Layers compute rows of several documents in parts of the tokens, as they do others.
+#[test]
+fn long_rows_of_documents_take_hardly_more_than_one_document() {
+    for (batch, seq) in [(4, 8192), (1, 32_768)] {
+        let options = ModelOptions { seq: Some(seq), ..ModelOptions::default() };
+        let model = || Model::with_options("smollm2-135m", 0, &options).expect("a model");
+        let plan = |model: Model| {
+            let precision = Precision::Bf16;
+            let options = PlanOptions { precision, recompute: Recompute::Every(1), ..PlanOptions::default() };
+            planned(&model.train_step(batch).expect("valid"), &options).footprint().total()
+        };
+        let (one, several) = (plan(model()), plan(model().of_documents().expect("it predicts tokens")));
+        println!("{batch} of {seq} tokens: {one} bytes, and {several}");
+        assert!(several as f64 <= 1.02 * one as f64, "{batch} of {seq} tokens: {one} bytes, and {several}");
+    }
+}

@@ -26,6 +26,11 @@ fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul { .. } | Op::Conv2d { .. } | Op::Conv2dInput { .. } | Op::Attention(_))
 }
 
+/// Whether layers may pass a result on: positions of tokens, which many layers read, are not what they compute.
+fn is_stream(graph: &Graph, slot: usize) -> bool {
+    graph.values[slot].dtype != DType::U32
+}
+
 /// Keeps results of matrix products and convolutions; everything else is recomputed.
 pub(super) fn policy(model: &CostModel, graph: &Graph) -> Vec<Retention> {
     let mut retention = vec![Retention::Save; model.slots.len()];
@@ -124,7 +129,8 @@ impl Layers {
                 let until = forward.readers[**slot].iter().copied().max();
                 forward.made[**slot].is_some_and(|made| made < cut) && until.is_some_and(|until| until >= cut)
             };
-            let handed: Vec<usize> = candidates.iter().filter(crosses).copied().collect();
+            let streams = candidates.iter().filter(|&&slot| is_stream(graph, slot));
+            let handed: Vec<usize> = streams.filter(crosses).copied().collect();
             let tensors: BTreeSet<usize> = handed.iter().map(|slot| forward.whole[*slot]).collect();
             if tensors.len() > 1 || (handed.is_empty() && i > 0) {
                 return None;
@@ -247,7 +253,7 @@ impl Forward {
         let product = |at: usize| is_product(&graph.nodes[self.order[at] as usize].op);
         // From the first part of a tensor on, to the last reader of one.
         let mut spans: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        for &slot in candidates {
+        for &slot in candidates.iter().filter(|&&slot| is_stream(graph, slot)) {
             let (Some(made), Some(&last)) = (self.made[slot], self.readers[slot].iter().max()) else {
                 continue;
             };

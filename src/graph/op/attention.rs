@@ -15,8 +15,10 @@ pub struct Attend {
     /// The keys that each query sees.
     pub band: Band,
     /// Queries see keys of their own document alone: the operand after queries, keys and values, and after the gradient of
-    /// the result, is `u32 [b, s, 2]`, where the document of each position starts and where it ends.
+    /// the result, is `u32 [b, t, 2]`, where the document of each key's position starts and where it ends.
     pub documents: bool,
+    /// Position of the first query among the keys. `band` counts it; it says which documents are those of the queries.
+    pub offset: u32,
     /// ALiBi: the score of query `i` with key `j` falls by `|i - j|` times [`Attend::slope`].
     pub alibi: bool,
     /// Factor of the scores.
@@ -303,6 +305,7 @@ mod tests {
             packed: None,
             band: Band::ALL,
             documents: false,
+            offset: 0,
             alibi: true,
             scale: 1.0,
             cap: 0.0,
