@@ -305,7 +305,7 @@ fn attention(op: &Op, attend: &Attend, inputs: &[Type]) -> Result<Vec<Type>, Str
         let last = attend.offset as usize + sizes.rows;
         if (shape, dtype) != (wanted, DType::U32) || last > sizes.cols {
             return Err(format!(
-                "attention within documents takes a key for each query, from the offset on, and where the document of each key \
+                "attention within documents takes a key for each query, from the offset on, and where the document of each position \
                  starts and ends as u32 {wanted}; got {} keys, {} queries from {} on, {dtype} {shape}",
                 sizes.cols, sizes.rows, attend.offset
             ));

@@ -136,15 +136,17 @@ fn documents_that_do_not_fit_are_errors() {
     let error =
         model("bert-base", 8).of_documents().map(drop).expect_err("it predicts one token").to_string();
     assert!(error.contains("`bert-base` does not predict the next token"), "{error}");
-    for (queries, dims) in [(4, [1, 5, 2]), (4, [1, 4, 1]), (5, [1, 5, 2])] {
+    let cases = [(4, 0, [1, 5, 2]), (4, 0, [1, 4, 1]), (5, 0, [1, 5, 2]), (3, 2, [1, 4, 2])];
+    for (queries, offset, dims) in cases {
         let step = TrainStep::trace(&Params::new(0), |trace| {
             let [q, k] = [("q", queries), ("k", 4)].map(|(name, n)| trace.input(name, [1, n, 1, 4]));
             let documents = trace.ids("documents", dims, 5);
-            q.attention_within(&k, &k, &documents, &Attention::causal()).sum(&[])
+            let options = Attention { offset, ..Attention::causal() };
+            q.attention_within(&k, &k, &documents, &options).sum(&[])
         });
         let error = step.map(drop).expect_err("they do not fit").to_string();
         assert!(error.contains("where the document of each position starts"), "{error}");
-        assert!(error.contains(&format!("{queries} queries")), "{error}");
+        assert!(error.contains(&format!("{queries} queries from {offset} on")), "{error}");
     }
 }
 
