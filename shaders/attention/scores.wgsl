@@ -16,19 +16,13 @@ fn document(batch: u32, key: u32) -> vec2<u32> {
     return vec2(min(ends.x, key), max(ends.y, key + 1u));
 }
 
-// Where the document of a query starts and ends among the keys, and of a key among the queries.
-fn document_of_query(batch: u32, row: u32) -> vec2<u32> { return document(batch, row + p.offset); }
-
-fn document_of_key(batch: u32, col: u32) -> vec2<u32> {
-    let ends = document(batch, col);
-    return ends - min(ends, vec2(p.offset));
-}
-
+// Where the document of a key starts and ends among the queries, or of a query among the keys.
 fn document_of(batch: u32, at: u32, is_key: bool) -> vec2<u32> {
     if (is_key) {
-        return document_of_key(batch, at);
+        let ends = document(batch, at);
+        return ends - min(ends, vec2(p.offset));
     }
-    return document_of_query(batch, at);
+    return document(batch, at + p.offset);
 }
 #endif
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::recompute::{self, RecomputePlanner, SearchEffort, Work};
+use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep, passes};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -26,8 +26,8 @@ struct Search {
 }
 
 impl Search {
-    /// A plan of this search with its modelled time.
-    fn known(&self, mut plan: Plan, limits: &Limits) -> Result<Plan> {
+    /// Adds to a plan of this search what is known of it: its modelled time, and the share of activations in codes.
+    fn described(&self, mut plan: Plan, limits: &Limits) -> Result<Plan> {
         plan.work = Work::of(&self.bare, &plan, limits, &self.options.card)?;
         plan.coded = self.options.precision.codes().map(|_| self.coded);
         Ok(plan)
@@ -101,11 +101,12 @@ impl TrainStep {
                 search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
             }
         };
-        search.known(plan, limits)
+        search.described(plan, limits)
     }
 
-    /// The search with fewer activations in 8 or 4 bits that has the fastest plan within the budget; `None` if there is no choice,
-    /// which all ranks would have to make alike, or if none was found that is faster than `all`, with all of them.
+    /// Searches for a plan that fits the budget, stores fewer activations in 8 or 4 bits than `all`, which stores all that may be, and
+    /// takes less time. Returns the search with the fastest such plan; `None` if there is none, or if several ranks run the step: they
+    /// would have to store the same activations in codes.
     fn with_fewer_codes(
         &self,
         all: &Plan,
@@ -121,13 +122,13 @@ impl TrainStep {
         let task = progress::task("activations in fewer bits", u64::from(EIGHTHS));
         for eighth in 0..EIGHTHS {
             task.done(eighth.into());
-            let search = self.made(options, f64::from(eighth) / f64::from(EIGHTHS), limits)?;
+            let search = self.unkept_search(options, f64::from(eighth) / f64::from(EIGHTHS), limits)?;
             let Some(again_s) = search.planner.least_seconds(budget) else { continue };
-            if recompute::step_seconds(&search.bare, limits, &options.card)? + again_s >= seconds {
+            if search.planner.step_seconds() + again_s >= seconds {
                 continue;
             }
             let Some(plan) = search.planner.near(budget, limits, &settings)? else { continue };
-            let found = search.known(plan, limits)?.work.seconds();
+            let found = search.described(plan, limits)?.work.seconds();
             if found < seconds {
                 (seconds, fastest) = (found, Some(search));
             }
@@ -169,13 +170,13 @@ impl TrainStep {
 
     /// The search for the plans of [`Recompute::Auto`] with the share `coded` of activations in 8 or 4 bits.
     fn search(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Result<Arc<Search>> {
-        let search = self.made(options, coded, limits)?;
+        let search = self.unkept_search(options, coded, limits)?;
         self.searches.keep(&search);
         Ok(search)
     }
 
-    /// [`TrainStep::search`], which is not kept for other budgets.
-    fn made(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Result<Arc<Search>> {
+    /// [`TrainStep::search`] without keeping it for other budgets.
+    fn unkept_search(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Result<Arc<Search>> {
         let options = PlanOptions { budget: None, rebuild: false, ..*options };
         if let Some(search) = self.searches.find(&options, coded, limits) {
             return Ok(search);

@@ -118,10 +118,10 @@ impl TrainStep {
     pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
-        let settings = self.settings(options);
         if options.recompute == Recompute::Auto {
             return self.plan_auto(options, limits);
         }
+        let settings = self.settings(options);
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
         let kept = PlanOptions { rebuild: false, ..*options };
         let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, 1.0, limits)?;
@@ -173,8 +173,7 @@ impl TrainStep {
             training: true,
             fuse: options.fuse,
             rebuild: options.rebuild,
-            // An element that is rounded to 0 passes gradients with a mask.
-            bit_masks: options.bit_masks || (precision.codes().is_some() && coded > 0.0),
+            bit_masks: options.bit_masks,
             precision,
             coded,
             // Without a loss scale, small gradients would underflow in `f16`.

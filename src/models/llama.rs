@@ -310,7 +310,7 @@ impl Sequence for Llama {
 
     #[track_caller]
     fn hidden_in(&self, ids: &Tensor, context: &Context) -> Tensor {
-        // New tokens after those of a cache are few.
+        // Attention over a cache counts the new tokens from its length: it takes all of them at once.
         let rows = if context.documents().is_some() { self.rows(ids) } else { usize::MAX };
         self.stream(ids, Some(context), rows)
     }

@@ -72,7 +72,7 @@ impl Samples {
     }
 }
 
-/// Some of a tensor along an axis.
+/// A range of a tensor along an axis: the tensor itself if it is all of it.
 #[track_caller]
 fn some(x: &Tensor, axis: usize, range: Range<usize>) -> Tensor {
     if range == (0..x.dim(axis)) { x.clone() } else { x.slice(axis, range) }
@@ -102,8 +102,7 @@ impl Part {
     /// The part of all tokens, `x [b s, width]`: `[samples, tokens, width]`.
     #[track_caller]
     fn of(&self, x: &Tensor) -> Tensor {
-        let rows = if self.rows.len() == x.dim(0) { x.clone() } else { x.slice(0, self.rows.clone()) };
-        rows.reshape([self.rows.len() / self.tokens, self.tokens, x.dim(1)])
+        some(x, 0, self.rows.clone()).reshape([self.rows.len() / self.tokens, self.tokens, x.dim(1)])
     }
 }
 

@@ -43,7 +43,7 @@ fn step() -> TrainStep {
     with_blocks(0)
 }
 
-/// The same with more convolutions in the middle, so that what waits for the backward pass takes the most memory.
+/// The same network with more convolutions in the middle: activations that the backward pass reads decide its peak.
 fn with_blocks(blocks: usize) -> TrainStep {
     let params = Params::new(21);
     let window = Window::square(3).padding(1);

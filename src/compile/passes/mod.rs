@@ -126,7 +126,8 @@ impl When {
             Self::Fuse => choices.fuse,
             Self::FuseTraining => choices.fuse && choices.training,
             Self::Rebuild => choices.rebuild,
-            Self::BitMasks => choices.bit_masks,
+            // An element that codes round to 0 passes gradients with a mask.
+            Self::BitMasks => choices.bit_masks || choices.has_codes(),
             Self::NarrowActivations => choices.precision != Precision::F32,
             Self::HalfWeights => choices.half_weights,
             Self::OffloadOptimizer => choices.offload.is_some(),

@@ -197,6 +197,11 @@ impl CostModel {
         self.order.iter().map(|&n| self.works[n as usize].launches).sum()
     }
 
+    /// Modelled seconds of the step without recomputation.
+    pub(in crate::compile) fn seconds(&self) -> f64 {
+        self.order.iter().map(|&n| self.works[n as usize].seconds).sum()
+    }
+
     /// The operations of the forward pass before any other: every script starts with them, in this order.
     pub(in crate::compile) fn first(&self) -> &[u32] {
         &self.order[..self.first]

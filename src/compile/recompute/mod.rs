@@ -112,8 +112,16 @@ impl Work {
 
     /// The cost of the step `bare`, and of the recomputation in `repeated`.
     fn repeated(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
-        let (step, all) =
-            parallel::both(|| cost(bare, true, limits, card), || cost(repeated, false, limits, card));
+        let sum = |graph: &Graph, once: bool| -> Result<(Cost, f64)> {
+            let (mut all, mut all_s) = (Cost::default(), 0.0);
+            for node in &graph.nodes {
+                let first = once.then(|| Node { op: node.op.once(), ..node.clone() });
+                let (cost, seconds) = modelled(graph, first.as_ref().unwrap_or(node), limits, card)?;
+                (all, all_s) = (all + cost, all_s + seconds);
+            }
+            Ok((all, all_s))
+        };
+        let (step, all) = parallel::both(|| sum(bare, true), || sum(repeated, false));
         let ((step, step_s), (all, all_s)) = (step?, all?);
         let again =
             Cost { flops: all.flops.saturating_sub(step.flops), bytes: all.bytes.saturating_sub(step.bytes) };
@@ -121,22 +129,6 @@ impl Work {
         let again_s = if again == Cost::default() { 0.0 } else { all_s - step_s };
         Ok(Self { step, step_s, again, again_s: again_s.max(0.0), ..Self::default() })
     }
-}
-
-/// The cost of a step's operations, and their modelled seconds; with `once`, without what it repeats.
-fn cost(graph: &Graph, once: bool, limits: &Limits, card: &Card) -> Result<(Cost, f64)> {
-    let (mut all, mut all_s) = (Cost::default(), 0.0);
-    for node in &graph.nodes {
-        let first = once.then(|| Node { op: node.op.once(), ..node.clone() });
-        let (cost, seconds) = modelled(graph, first.as_ref().unwrap_or(node), limits, card)?;
-        (all, all_s) = (all + cost, all_s + seconds);
-    }
-    Ok((all, all_s))
-}
-
-/// Modelled seconds of a step without recomputation.
-pub(super) fn step_seconds(graph: &Graph, limits: &Limits, card: &Card) -> Result<f64> {
-    cost(graph, true, limits, card).map(|(_, seconds)| seconds)
 }
 
 /// The cost of a node, and the modelled seconds of its launches.
@@ -355,6 +347,11 @@ impl RecomputePlanner {
             }
         }
         Ok(None)
+    }
+
+    /// Modelled seconds of the step without recomputation of forward results.
+    pub(super) fn step_seconds(&self) -> f64 {
+        self.model.seconds()
     }
 
     /// A lower bound on the seconds of recomputation of every plan that fits `budget`; `None` if none does.
