@@ -25,8 +25,8 @@ pub struct Gradients {
     pub scaled: Option<(LossScale, Tensor)>,
     /// How large parameters are stored, of which updates correct those in [`WeightStorage::Bf24`].
     pub weights: WeightStorage,
-    /// Where optimizer state is offloaded, the most elements of a parameter that are updated at once, a multiple of 8,192.
-    pub update_at_once: Option<u64>,
+    /// The most elements of a parameter that are updated at once, a multiple of 8,192, by its name: of those with offloaded state.
+    pub update_at_once: BTreeMap<String, u64>,
     /// Gradients that become outputs once they are neither scaled nor parts of a sum, by name.
     pub read: Vec<(String, Read)>,
 }

@@ -6,10 +6,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep, passes};
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{Class, Graph, Value};
 use crate::limits::Limits;
 use crate::progress;
 use crate::units::Bytes;
+
+/// How much of what the options allow is done to store less on the device: [`Recompute::Auto`] may do less than all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Extent {
+    /// The share of the activations that may be in 8 or 4 bits, in bytes, that is stored so; others are in 16 bits.
+    pub coded: f64,
+    /// The share of the trained parameters, in elements, whose optimizer state is in host memory between its updates.
+    pub away: f64,
+}
+
+impl Extent {
+    pub(super) const ALL: Self = Self { coded: 1.0, away: 1.0 };
+
+    /// That of a plan of [`Recompute::Auto`].
+    fn of(plan: &Plan) -> Self {
+        Self { coded: plan.coded.unwrap_or(1.0), away: plan.state_away.unwrap_or(1.0) }
+    }
+
+    /// Adds it to a plan of `options`.
+    pub(super) fn noted(self, mut plan: Plan, options: &PlanOptions) -> Plan {
+        plan.coded = options.precision.codes().map(|_| self.coded);
+        plan.state_away = options.offload.optimizer.then_some(self.away);
+        plan
+    }
+}
 
 /// The search for what to recompute. It does not depend on the budget, so that plans for several budgets
 /// share it.
@@ -17,8 +42,7 @@ use crate::units::Bytes;
 struct Search {
     /// The options, without those that the search does not depend on.
     options: PlanOptions,
-    /// [`Plan::coded`], or 1.
-    coded: f64,
+    extent: Extent,
     limits: Limits,
     /// The step without recomputation.
     bare: Graph,
@@ -26,11 +50,10 @@ struct Search {
 }
 
 impl Search {
-    /// Adds to a plan of this search what is known of it: its modelled time, and the share of activations in codes.
+    /// Adds to a plan of this search what is known of it.
     fn described(&self, mut plan: Plan, limits: &Limits) -> Result<Plan> {
         plan.work = Work::of(&self.bare, &plan, limits, &self.options.card)?;
-        plan.coded = self.options.precision.codes().map(|_| self.coded);
-        Ok(plan)
+        Ok(self.extent.noted(plan, &self.options))
     }
 }
 
@@ -42,10 +65,10 @@ impl Searches {
     /// How many are kept: each holds the graph, and levers and errors compare several options.
     const MOST: usize = 4;
 
-    fn find(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Option<Arc<Search>> {
+    fn find(&self, options: &PlanOptions, extent: Extent, limits: &Limits) -> Option<Arc<Search>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |search: &&Arc<Search>| {
-            search.options == *options && search.coded == coded && search.limits == *limits
+            search.options == *options && search.extent == extent && search.limits == *limits
         };
         kept.iter().find(same).cloned()
     }
@@ -65,23 +88,39 @@ impl Searches {
 /// Shares of the activations in 8 or 4 bits that are tried: all, and fewer by eighths.
 const EIGHTHS: u32 = 8;
 
+/// Plans with some of the optimizer state in host memory are packed so often until one fits.
+const PACKED: u32 = 4;
+
+/// If a smaller share of the parameters has state in host memory, what is best with none there is tried as well.
+const HARDLY: f64 = 0.05;
+
 impl TrainStep {
-    /// The fastest plan within the budget; the smallest if none fits.
-    pub(super) fn plan_auto(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+    /// The fastest plan within the budget; the smallest if none fits. `away` is [`Extent::away`], if that is given.
+    pub(super) fn plan_auto(
+        &self,
+        away: Option<f64>,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<Plan> {
         let budget = within(options)?;
         let total = |plan: &Plan| plan.footprint().total();
-        let search = self.search(options, 1.0, limits)?;
+        let extent = Extent { away: away.unwrap_or(1.0), ..Extent::ALL };
+        let mut search = self.search(options, extent, limits)?;
         let mut plan = self.plan_of(&search, budget, options, limits)?;
-        if total(&plan) <= budget
-            && let Some(search) = self.with_fewer_codes(&plan, budget, options, limits)?
-        {
-            plan = self.plan_of(&search, budget, options, limits)?;
+        if total(&plan) <= budget {
+            if let Some(fewer) = self.with_fewer_codes(&plan, budget, options, limits)? {
+                search = fewer;
+                plan = self.plan_of(&search, budget, options, limits)?;
+            }
+            if away.is_none() {
+                plan = self.with_less_state_away(&search, plan, budget, options, limits)?;
+            }
         }
         // Where there are more choices, a search tries fewer of each. All ranks must choose the same.
         let one = options.parallel.ranks == 1;
         if one && options.offload.activations != Activations::Keep {
             let offload = Offload { activations: Activations::Keep, ..options.offload };
-            let kept = self.plan_auto(&PlanOptions { offload, ..*options }, limits)?;
+            let kept = self.plan_auto(away, &PlanOptions { offload, ..*options }, limits)?;
             let over = |plan: &Plan| total(plan).saturating_sub(budget);
             if (over(&kept), kept.work.seconds()) < (over(&plan), plan.work.seconds()) {
                 return Ok(kept);
@@ -96,7 +135,7 @@ impl TrainStep {
         let plan = match first.parallel.rank == options.parallel.rank {
             true => search.planner.cheapest(budget, limits, &settings)?,
             false => {
-                let of_first = self.search(&first, search.coded, limits)?;
+                let of_first = self.search(&first, search.extent, limits)?;
                 let settings = [&settings, &self.settings(&first)];
                 search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
             }
@@ -122,7 +161,8 @@ impl TrainStep {
         let task = progress::task("activations in fewer bits", u64::from(EIGHTHS));
         for eighth in 0..EIGHTHS {
             task.done(eighth.into());
-            let search = self.unkept_search(options, f64::from(eighth) / f64::from(EIGHTHS), limits)?;
+            let extent = Extent { coded: f64::from(eighth) / f64::from(EIGHTHS), ..Extent::of(all) };
+            let search = self.unkept_search(options, extent, limits)?;
             let Some(again_s) = search.planner.least_seconds(budget) else { continue };
             if search.planner.step_seconds() + again_s >= seconds {
                 continue;
@@ -137,9 +177,61 @@ impl TrainStep {
         Ok(fastest)
     }
 
+    /// Returns `all`, the plan of a search with all optimizer state in host memory that may be there, or a faster one within the budget
+    /// that keeps some on the device. With several ranks it is `all`.
+    fn with_less_state_away(
+        &self,
+        search: &Search,
+        all: Plan,
+        budget: u64,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<Plan> {
+        let state = search.planner.state_bytes();
+        if state == 0 || options.parallel.ranks > 1 {
+            return Ok(all);
+        }
+        let mut room = budget;
+        for _ in 0..PACKED {
+            let Some(found) = search.planner.beside_state(room, state, &options.card) else { break };
+            if found.stays == 0 || found.seconds >= all.work.again_s + all.work.moved_s {
+                break;
+            }
+            let wanted = state - found.stays;
+            let away = wanted as f64 / state as f64;
+            let fewer = self.unkept_search(options, Extent { away, ..search.extent }, limits)?;
+            let choice = (&search.planner, &*found.retention);
+            let plan = fewer.planner.repeated(choice, limits, &self.settings(options))?;
+            let over = plan.footprint().total().saturating_sub(budget);
+            if over == 0 {
+                let mut plans = vec![all, fewer.described(plan, limits)?];
+                if away < HARDLY {
+                    let none = self.search(options, Extent { away: 0.0, ..search.extent }, limits)?;
+                    plans.push(self.plan_of(&none, budget, options, limits)?);
+                }
+                plans.retain(|plan| plan.footprint().total() <= budget);
+                plans.sort_by(|a, b| a.work.seconds().total_cmp(&b.work.seconds()));
+                return Ok(plans.swap_remove(0));
+            }
+            // Whole tensors are in host memory, which may have more than was wanted.
+            room = room.saturating_sub((fewer.planner.state_bytes() + over).saturating_sub(wanted));
+        }
+        Ok(all)
+    }
+
+    /// The modelled seconds of recomputation and of copies, if any of the optimizer state were in host memory, by the search for `options`,
+    /// with which none is. Such a plan may take a little more.
+    pub(super) fn seconds_beside_state(&self, options: &PlanOptions, limits: &Limits) -> Result<f64> {
+        let search = self.search(options, Extent::ALL, &limits.within(options.precision))?;
+        let state = |value: &&Value| value.class == Class::Optimizer && value.bytes() >= Offload::SMALLEST;
+        let state = search.bare.values.iter().filter(state).map(Value::bytes).sum();
+        let found = search.planner.beside_state(within(options)?.saturating_add(state), state, &options.card);
+        Ok(found.map_or(f64::INFINITY, |found| found.seconds))
+    }
+
     /// Returns a lower bound on the modelled seconds of recomputation, and of copies of activations if they may be offloaded, of every
-    /// choice of results to keep within the budget of [`Recompute::Auto`], with the order of operations and the activations in codes
-    /// of `plan`: how far its [`Work::again_s`] can be from the best. `None` if no choice fits.
+    /// choice of results to keep within the budget of [`Recompute::Auto`], with the order of operations, the activations in
+    /// codes and the optimizer state in host memory of `plan`: how far its [`Work::again_s`] can be from the best. `None` if no choice fits.
     ///
     /// # Errors
     /// As [`TrainStep::plan`], except for the budget.
@@ -151,7 +243,7 @@ impl TrainStep {
     ) -> Result<Option<f64>> {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
-        let search = self.search(&leading(options), plan.coded.unwrap_or(1.0), limits)?;
+        let search = self.search(&leading(options), Extent::of(plan), limits)?;
         Ok(search.planner.least_seconds(within(options)?))
     }
 
@@ -164,28 +256,28 @@ impl TrainStep {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
         let options = &leading(options);
-        let search = self.search(options, 1.0, limits)?;
+        let search = self.search(options, Extent::ALL, limits)?;
         search.planner.fits(budget, effort, limits, &self.settings(options))
     }
 
-    /// The search for the plans of [`Recompute::Auto`] with the share `coded` of activations in 8 or 4 bits.
-    fn search(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Result<Arc<Search>> {
-        let search = self.unkept_search(options, coded, limits)?;
+    /// The search for the plans of [`Recompute::Auto`] that do as much.
+    fn search(&self, options: &PlanOptions, extent: Extent, limits: &Limits) -> Result<Arc<Search>> {
+        let search = self.unkept_search(options, extent, limits)?;
         self.searches.keep(&search);
         Ok(search)
     }
 
     /// [`TrainStep::search`] without keeping it for other budgets.
-    fn unkept_search(&self, options: &PlanOptions, coded: f64, limits: &Limits) -> Result<Arc<Search>> {
+    fn unkept_search(&self, options: &PlanOptions, extent: Extent, limits: &Limits) -> Result<Arc<Search>> {
         let options = PlanOptions { budget: None, rebuild: false, ..*options };
-        if let Some(search) = self.searches.find(&options, coded, limits) {
+        if let Some(search) = self.searches.find(&options, extent, limits) {
             return Ok(search);
         }
-        let (graph, gathers) = self.before_gathers(passes::COUNT, &options, coded, limits)?;
+        let (graph, gathers) = self.before_gathers(passes::COUNT, &options, extent, limits)?;
         let bare = gathers.added_to(graph.clone());
         let mut planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
         planner.may_send_away(options.offload.activations, &options.card)?;
-        Ok(Arc::new(Search { options, coded, limits: limits.clone(), bare, planner }))
+        Ok(Arc::new(Search { options, extent, limits: limits.clone(), bare, planner }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The effect of each compiler pass.
 
+use super::auto::Extent;
 use super::{Plan, PlanOptions, TrainStep, passes};
 use crate::error::Result;
 use crate::limits::Limits;
@@ -43,7 +44,7 @@ impl TrainStep {
         let [bytes, dispatches] = after(0)?;
         let first = PassEffect { name: "none", when: "always", exact: true, ran: true, bytes, dispatches };
         let mut effects = vec![first];
-        let choices = self.choices(options, 1.0, limits);
+        let choices = self.choices(options, Extent::ALL, limits);
         for (i, pass) in passes::first(passes::COUNT).into_iter().flatten().enumerate() {
             let ran = pass.when.holds(&choices);
             let [bytes, dispatches] = match effects.last() {

@@ -37,6 +37,9 @@ pub struct Plan {
     /// The share of the activations that may be stored in 8 or 4 bits, in bytes, that is: all, unless
     /// [`Recompute::Auto`](super::Recompute::Auto) chose fewer. `None` in other precisions.
     pub coded: Option<f64>,
+    /// The share of the trained parameters, in elements, whose optimizer state is in host memory between its updates: all, unless
+    /// [`Recompute::Auto`](super::Recompute::Auto) chose fewer. `None` if state is not offloaded.
+    pub state_away: Option<f64>,
 }
 
 /// Settings that determine a plan, apart from the graph.
@@ -143,7 +146,7 @@ impl Plan {
         let (layout, certificate) = Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
         let peak = Peak::of(&program);
         let Settings { optimizer, seed, parallel, .. } = *settings;
-        let (limits, work, coded) = (limits.clone(), Work::default(), None);
+        let (limits, work) = (limits.clone(), Work::default());
         Ok(Packed(Self {
             program,
             layout,
@@ -154,7 +157,8 @@ impl Plan {
             certificate,
             peak,
             work,
-            coded,
+            coded: None,
+            state_away: None,
         }))
     }
 

@@ -1,6 +1,6 @@
 //! The units that users plan: a training step, and a forward pass.
 
-use super::auto::Searches;
+use super::auto::{Extent, Searches};
 use super::passes::{self, Accumulated, Choices, Gathers, Parts, SharedBucket};
 use super::recompute::{RecomputePlanner, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
@@ -101,7 +101,20 @@ impl TrainStep {
     /// A loss that is not a scalar, an optimizer setting out of range, a tensor larger than a binding, a plan
     /// over the budget.
     pub fn plan(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let plan = self.plan_over_budget(options, limits)?;
+        self.within_budget(self.plan_over_budget(options, limits)?, options, limits)
+    }
+
+    /// [`TrainStep::plan`] for a session with another training plan, such as that of all batches beside that of a smaller last one: if
+    /// optimizer state is offloaded, the same is, whatever the budget would have room for.
+    ///
+    /// # Errors
+    /// As [`TrainStep::plan`].
+    pub fn plan_beside(&self, train: &Plan, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        let plan = self.plan_with(Some(train), options, limits)?;
+        self.within_budget(plan, options, limits)
+    }
+
+    fn within_budget(&self, plan: Plan, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
         match options.budget {
             Some(budget) if plan.footprint().total() > budget.0 => {
                 Err(self.refuse(&plan, options, budget, limits))
@@ -116,23 +129,36 @@ impl TrainStep {
     /// # Errors
     /// As [`TrainStep::plan`], except for the budget.
     pub fn plan_over_budget(&self, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
+        self.plan_with(None, options, limits)
+    }
+
+    /// [`TrainStep::plan_beside`], if there is another plan, without the budget check.
+    pub(crate) fn plan_with(
+        &self,
+        beside: Option<&Plan>,
+        options: &PlanOptions,
+        limits: &Limits,
+    ) -> Result<Plan> {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
+        let away = beside.and_then(|plan| plan.state_away);
         if options.recompute == Recompute::Auto {
-            return self.plan_auto(options, limits);
+            return self.plan_auto(away, options, limits);
         }
+        let extent = Extent { away: away.unwrap_or(1.0), ..Extent::ALL };
         let settings = self.settings(options);
         // The graph already stores activations in 16 bits, so recomputation sees the 16-bit sizes.
         let kept = PlanOptions { rebuild: false, ..*options };
-        let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, 1.0, limits)?;
+        let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, extent, limits)?;
         let bare = gathers.added_to(graph.clone());
         let activations = options.offload.activations;
         let mut plan = if options.recompute == Recompute::Off && activations == Activations::Keep {
-            Plan::compile(self.training_graph(options, limits)?, limits, &settings)?
+            let (graph, gathers) = self.before_gathers(passes::COUNT, options, extent, limits)?;
+            Plan::compile(gathers.added_to(graph), limits, &settings)?
         } else {
             // Results that `rebuild` recomputes are not kept and need no offloading.
             let (graph, gathers) = match options.recompute {
-                Recompute::Off => self.before_gathers(passes::COUNT, options, 1.0, limits)?,
+                Recompute::Off => self.before_gathers(passes::COUNT, options, extent, limits)?,
                 _ => (graph, gathers),
             };
             let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
@@ -141,8 +167,7 @@ impl TrainStep {
             Plan::lay_out(planner.program(&retention, limits)?, limits, &settings)?.lower()?
         };
         plan.work = Work::of(&bare, &plan, limits, &options.card)?;
-        plan.coded = options.precision.codes().map(|_| 1.0);
-        Ok(plan)
+        Ok(extent.noted(plan, options))
     }
 
     /// The same step without optimizations: operations run as traced, nothing is recomputed, and every tensor
@@ -165,8 +190,12 @@ impl TrainStep {
         self.after_passes(passes::COUNT, options, limits)
     }
 
-    /// With `coded` of the activations that may be in 8 or 4 bits stored so.
-    pub(super) fn choices<'a>(&self, options: &PlanOptions, coded: f64, limits: &'a Limits) -> Choices<'a> {
+    pub(super) fn choices<'a>(
+        &self,
+        options: &PlanOptions,
+        Extent { coded, away }: Extent,
+        limits: &'a Limits,
+    ) -> Choices<'a> {
         let precision = options.precision;
         Choices {
             limits,
@@ -181,13 +210,13 @@ impl TrainStep {
             weights: options.weights,
             pieces: options.parallel.shard == Shard::None && options.optimizer.check_shards().is_ok(),
             half_weights: stores_half(&self.graph, options.weights),
-            offload: options.offload.optimizer.then_some(Offload::SMALLEST),
+            away: if options.offload.optimizer { away } else { 0.0 },
         }
     }
 
     /// [`TrainStep::training_graph`] after the first `count` passes.
     pub(super) fn after_passes(&self, count: usize, options: &PlanOptions, limits: &Limits) -> Result<Graph> {
-        let (graph, gathers) = self.before_gathers(count, options, 1.0, limits)?;
+        let (graph, gathers) = self.before_gathers(count, options, Extent::ALL, limits)?;
         Ok(gathers.added_to(graph))
     }
 
@@ -196,10 +225,10 @@ impl TrainStep {
         &self,
         count: usize,
         options: &PlanOptions,
-        coded: f64,
+        extent: Extent,
         limits: &Limits,
     ) -> Result<(Graph, Gathers)> {
-        let choices = self.choices(options, coded, limits);
+        let choices = self.choices(options, extent, limits);
         let [before, after] = passes::first(count);
         options.check_scale()?;
         let PlanOptions { accumulate: total, parallel, .. } = *options;
@@ -228,7 +257,11 @@ impl TrainStep {
         let late = parts.whole_gradients || options.loss_scale.is_some() || !parallel.shares.is_even();
         let (trace, mut gradients, shared) = accumulated(trace, gradients, parts)?;
         gradients.weights = options.weights;
-        gradients.update_at_once = (options.offload.optimizer && choices.pieces).then_some(Offload::AT_ONCE);
+        if choices.pieces {
+            let away = passes::parameters_away(&self.graph.parameters, choices.away);
+            gradients.update_at_once =
+                away.into_iter().map(|name| (name.to_owned(), Offload::AT_ONCE)).collect();
+        }
         options.optimizer.append(&trace, gradients, options.clip)?;
         let mut graph = trace.finish()?;
         passes::share_updates(&mut graph, &shared, parallel, late);
@@ -444,7 +477,7 @@ impl Forward {
             weights,
             pieces: true,
             half_weights: stores_half(&self.graph, weights),
-            offload: None,
+            away: 0.0,
         };
         let [before, after] = passes::first(passes::COUNT);
         let mut graph = self.graph.clone();

@@ -130,7 +130,8 @@ fn same_tensors(state_plan: &Plan, other: &Plan) -> Result<()> {
         None => Ok(()),
         Some(name) => Err(Error::PlanMismatch(format!(
             "the plans of a session must keep the same optimizer state in the same places, and `{name}` is not where another \
-             plan has it; they must train the same parameters with the same optimizer, for the same limits"
+             plan has it; they must train the same parameters with the same optimizer, for the same limits, and with \
+             `Recompute::Auto` a training step is planned beside the other by `TrainStep::plan_beside`"
         ))),
     }
 }

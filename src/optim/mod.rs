@@ -283,7 +283,6 @@ impl Optimizer {
         trace.phase(Phase::Update, || {
             let mut scalars = trace.step_scalars();
             let (raw, shares, weights) = (gradients.pairs, gradients.shares, gradients.weights);
-            let most = gradients.update_at_once;
             let mut pairs = raw.clone();
             let mut inverse = None;
             if let Some((settings, state)) = &gradients.scaled {
@@ -301,6 +300,7 @@ impl Optimizer {
                 let share = piece.map(|piece| piece.share).or(shares.get(&id).copied());
                 let id = piece.map_or(id, |piece| piece.of);
                 let (name, weight) = (trace.name_of(id), trace.tensor(id));
+                let most = gradients.update_at_once.get(&*name).copied();
                 let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
                 let ParamGroup { mut rate, weight_decay, orthogonal, .. } = trace.group_of(&name);
                 let mut optimizer = weight_decay.map_or(*self, |decay| self.with_weight_decay(decay));

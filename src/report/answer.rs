@@ -387,6 +387,7 @@ impl Answer {
             ("recompute_time_fraction", plan.work.time_fraction().into()),
             ("least_recompute_time_fraction", self.least_recomputed.into()),
             ("coded", plan.coded.into()),
+            ("state_away", plan.state_away.into()),
             ("step_seconds", plan.work.step_s.into()),
             ("hash", format!("{:016x}", plan.hash()).into()),
             ("estimate", self.estimate(asked.batch).json()),

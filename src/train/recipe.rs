@@ -79,7 +79,7 @@ impl Recipe {
                 let mut plans = vec![self.step(self.batch)?.plan(&self.options, &self.limits)?];
                 plans.extend(self.programs.iter().cloned());
                 if let Some(tail) = self.tail {
-                    plans.push(self.step(tail)?.plan(&self.options, &self.limits)?);
+                    plans.push(self.step(tail)?.plan_beside(&plans[0], &self.options, &self.limits)?);
                 }
                 Ok(Planned { plans, changes: Vec::new(), time_fraction: 0.0, exact: true })
             }
@@ -112,7 +112,7 @@ impl Recipe {
             let mut planned = Planned::from(fitted);
             planned.plans.extend(self.programs.iter().cloned());
             if let Some(tail) = self.tail {
-                planned.plans.push(self.tail(tail, own, &options)?);
+                planned.plans.push(self.tail(tail, &planned.plans[0], &options)?);
             }
             let total = Footprint::of(&planned.plans.iter().collect::<Vec<_>>()).total();
             if total <= within.0 {
@@ -124,21 +124,20 @@ impl Recipe {
         Err(self.programs_too_large(within))
     }
 
-    /// Plans the step for the last batch, next to a training step with `options` that takes `own` bytes, in
-    /// no more than `own` bytes if possible.
-    fn tail(&self, samples: usize, own: u64, options: &PlanOptions) -> Result<Plan> {
-        let step = self.step(samples)?;
+    /// Plans the step for the last batch, beside the training plan `whole` with `options`, in no more bytes if possible.
+    fn tail(&self, samples: usize, whole: &Plan, options: &PlanOptions) -> Result<Plan> {
+        let (step, own) = (self.step(samples)?, whole.footprint().total());
         // It is not split into more micro-batches, but its state must be where the training step has it.
         let (offload, precision) = (options.offload, options.precision);
         let options = PlanOptions { budget: Some(Bytes(own)), offload, precision, ..self.options };
         if options.recompute != Recompute::Auto {
-            let plan = step.plan_over_budget(&options, &self.limits)?;
+            let plan = step.plan_with(Some(whole), &options, &self.limits)?;
             if plan.footprint().total() <= own {
                 return Ok(plan);
             }
         }
         let options = PlanOptions { recompute: Recompute::Auto, ..options };
-        step.plan_over_budget(&options, &self.limits)
+        step.plan_with(Some(whole), &options, &self.limits)
     }
 
     fn step(&self, samples: usize) -> Result<TrainStep> {

@@ -71,7 +71,44 @@ fn fit_takes_the_fastest_configuration_that_fits() {
         assert!(ways.iter().any(|way| way.1 > seconds * 1.001), "nothing could be chosen: {ways:?}");
         taken.push(fastest);
     }
-    assert!(taken[0] == "offload" && taken[1] == "recompute", "{taken:?}");
+    // Some state in host memory is enough.
+    assert_eq!(taken, ["both", "recompute"]);
+}
+
+/// Between the budget that needs all state in host memory and the one that needs none, `Recompute::Auto` moves some, and takes less time
+/// than with all or none there.
+#[test]
+fn auto_moves_as_much_state_as_the_budget_needs() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let step = deep(256).expect("valid");
+    let kept = PlanOptions { optimizer: optimizer("adamw"), rebuild: false, ..PlanOptions::default() };
+    let away = PlanOptions { offload: Offload::OPTIMIZER, ..kept };
+    let [whole, all] = [kept, away].map(|options| step.plan(&options, &limits).expect("planned"));
+    let moved = all.work.moved;
+    assert_eq!((whole.state_away, all.state_away), (None, Some(1.0)));
+    let mut shares = Vec::new();
+    for percent in [99, 97, 94, 90, 86, 82, 78, 60] {
+        let budget = whole.footprint().total() * percent / 100;
+        let auto = |options: PlanOptions| {
+            let budget = Some(Bytes(budget));
+            let options = PlanOptions { recompute: Recompute::Auto, budget, ..options };
+            (step.plan_over_budget(&options, &limits).expect("planned"), options)
+        };
+        let ((plan, options), (recomputed, _)) = (auto(away), auto(kept));
+        let (work, share) = (plan.work, plan.state_away.expect("offloaded"));
+        assert!(plan.footprint().total() <= budget, "{percent} %");
+        let least = step.least_recomputation(&plan, &options, &limits).expect("a search").expect("one fits");
+        assert!(least <= work.again_s * (1.0 + 1e-9), "{percent} %: {least} s of {} s", work.again_s);
+        // Weights have the same size: a share moves as many bytes of theirs.
+        assert!((work.moved as f64 / moved as f64 - (12.0 * share).ceil() / 12.0).abs() < 1e-9, "{share}");
+        for other in [&recomputed, &all].into_iter().filter(|plan| plan.footprint().total() <= budget) {
+            assert!(work.seconds() <= other.work.seconds() * (1.0 + 1e-9), "{percent} %: {share}");
+        }
+        shares.push(share);
+    }
+    assert!(shares.is_sorted(), "a larger budget moves more: {shares:?}");
+    let some = shares.iter().filter(|share| **share > 0.0 && **share < 1.0).count();
+    assert!(some >= 4, "{shares:?}");
 }
 
 #[test]

@@ -22,14 +22,20 @@ const CLASSES: usize = 5;
 
 /// States of several sizes: some stay on the device, some are transferred in one piece, the largest in
 /// several.
-fn mlp() -> (Params, Mlp) {
+const SIZES: [usize; 5] = [INPUTS, 300, 301, 64, CLASSES];
+
+fn mlp(sizes: &[usize]) -> (Params, Mlp) {
     let params = Params::new(3);
-    let mlp = Mlp::new(&params, &[INPUTS, 300, 301, 64, CLASSES]);
+    let mlp = Mlp::new(&params, sizes);
     (params, mlp)
 }
 
 fn step(batch: usize) -> TrainStep {
-    let (params, mlp) = mlp();
+    step_of(&SIZES, batch)
+}
+
+fn step_of(sizes: &[usize], batch: usize) -> TrainStep {
+    let (params, mlp) = mlp(sizes);
     let step = TrainStep::trace(&params, |trace| {
         let logits = mlp.forward(&trace.input("x", [batch, INPUTS]).dropout(0.1));
         logits.cross_entropy(&trace.labels("y", [batch], CLASSES as u32))
@@ -164,6 +170,51 @@ fn offload_is_bit_identical_with_other_options() {
     });
 }
 
+/// `Recompute::Auto` moves no more state than the budget needs, and another plan of the session the same.
+#[test]
+fn state_of_some_parameters_is_offloaded_within_a_budget() {
+    on_each(devices(), |device| {
+        for optimizer in ["adamw", "momentum"] {
+            let step = |batch| step_of(&[INPUTS, 400, 402, 398, 400, 399, CLASSES], batch);
+            let plan = |options: PlanOptions| step(BATCH).plan(&options, device.limits()).expect("planned");
+            let [off, away] =
+                [Offload::OFF, Offload::OPTIMIZER].map(|offload| plan(options(optimizer, offload)));
+            let [most, least] = [&off, &away].map(|plan| plan.footprint().total());
+            let budget = Some(Bytes((most + least) / 2));
+            let within =
+                PlanOptions { recompute: Recompute::Auto, budget, ..options(optimizer, Offload::OPTIMIZER) };
+            let some = plan(within);
+            let share = some.state_away.expect("offloaded");
+            assert!(share > 0.0 && share < 1.0, "{optimizer}: {share} of the state is in host memory");
+            let moved = some.work.moved;
+            assert!(moved > 0 && moved < away.work.moved, "{optimizer}: {moved} of {}", away.work.moved);
+            let beside = |options: PlanOptions| {
+                let tail = step(BATCH - 1).plan_beside(&some, &options, device.limits()).expect("planned");
+                assert_eq!(tail.state_away, Some(share), "{optimizer}");
+                tail
+            };
+            let kept = step(BATCH - 1).plan(&options(optimizer, Offload::OFF), device.limits());
+            let run = |plans: [&Plan; 2]| {
+                let mut session =
+                    Session::with_plans(device, &plans, Debug { poison: true }).expect("it opens");
+                let losses = train(&mut session, 0..3);
+                feed(&mut session, ProgramId(1), 3, BATCH - 1);
+                session.run(ProgramId(1)).expect("it runs");
+                (losses, state(&mut session))
+            };
+            let (losses, wanted) = run([&off, &kept.expect("planned")]);
+            for tail in [within, options(optimizer, Offload::OPTIMIZER)].map(beside) {
+                let (found_losses, found) = run([&some, &tail]);
+                assert_eq!(losses, found_losses);
+                assert_same(optimizer, &wanted, &found);
+            }
+            let mixed = Session::with_plans(device, &[&some, &away], Debug::default());
+            let error = mixed.err().expect("they differ").to_string();
+            assert!(error.contains("`TrainStep::plan_beside`"), "{error}");
+        }
+    });
+}
+
 #[test]
 fn offloaded_state_is_read_written_saved_and_loaded() {
     on_each(devices(), |device| {
@@ -208,7 +259,7 @@ fn programs_of_a_session_share_offloaded_state() {
         let plan = |batch, offload| -> Plan {
             step(batch).plan(&options("adamw", offload), device.limits()).expect("planned")
         };
-        let (params, mlp) = mlp();
+        let (params, mlp) = mlp(&SIZES);
         let forward = Forward::trace(&params, "logits", |trace| mlp.forward(&trace.input("x", [2, INPUTS])));
         let forward = forward.expect("valid").plan(device.limits()).expect("planned");
         let run = |offload| {

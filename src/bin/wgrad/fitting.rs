@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long)]
     pub loss_scale: bool,
     /// What is offloaded to host memory while the device does not need it: off, or a comma-separated list of
-    /// optimizer and one of activations, activations:SIZE and activations:PATH+PATH.
+    /// optimizer and one of activations, activations:SIZE and activations:PATH+PATH; with --recompute auto, what may be.
     #[arg(long, default_value = "off")]
     pub offload: String,
     /// The card that times are modelled on, rtx3060 by default: a name of the list in docs/fit.md, and changes to its

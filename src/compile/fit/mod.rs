@@ -142,8 +142,14 @@ impl TrainStep {
             let offload = Offload { optimizer: true, ..options.offload };
             let away = PlanOptions { offload, ..open };
             let plan = self.plan_over_budget(&away, limits)?;
-            // A lower bound on the slowdown: no recomputation, but all copies.
-            let least = (plan.work.step_s + plan.work.moved_s) / asked.work.seconds() - 1.0;
+            // Several ranks copy all state: that is less than its slowdown.
+            let least = match found.first() {
+                Some(Fitted { options, .. }) if options.parallel.ranks == 1 => {
+                    self.seconds_beside_state(options, limits)?
+                }
+                _ => plan.work.moved_s,
+            };
+            let least = (plan.work.step_s + least) / asked.work.seconds() - 1.0;
             if least < best(&found) && plan.work.moved > 0 {
                 if fits(&plan) {
                     found.push(fitted(plan, away, &["offload optimizer"]));

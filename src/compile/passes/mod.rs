@@ -53,6 +53,7 @@ pub(crate) use fuse_updates::{fuse_updates, is_small, is_small_vector, small_sta
 pub(crate) use gather_parameters::{Gathers, WHOLE};
 use join_slice_grads::join_slice_grads;
 use offload_optimizer_state::offload_optimizer_state;
+pub(crate) use offload_optimizer_state::parameters_away;
 use recompute_cheap::recompute_cheap;
 pub(crate) use rematerialize::{BACK, ScheduleEntry, rematerialize};
 use remove_detached::remove_detached;
@@ -93,8 +94,8 @@ pub(crate) struct Choices<'a> {
     pub pieces: bool,
     /// Whether a parameter is stored in 16 bits, trained or not.
     pub half_weights: bool,
-    /// Optimizer state of at least this many bytes is stored in host memory between its updates.
-    pub offload: Option<u64>,
+    /// The share of the trained parameters, in elements, whose optimizer state is in host memory between its updates.
+    pub away: f64,
 }
 
 impl Choices<'_> {
@@ -130,7 +131,7 @@ impl When {
             Self::BitMasks => choices.bit_masks || choices.has_codes(),
             Self::NarrowActivations => choices.precision != Precision::F32,
             Self::HalfWeights => choices.half_weights,
-            Self::OffloadOptimizer => choices.offload.is_some(),
+            Self::OffloadOptimizer => choices.away > 0.0,
         }
     }
 
@@ -213,7 +214,7 @@ const AFTER: [Pass; 17] = [
     }),
     pass("fuse_running_stats", When::FuseTraining, true, |graph, _| fuse_running_stats(graph)),
     pass("offload_optimizer_state", When::OffloadOptimizer, true, |graph, choices| {
-        offload_optimizer_state(graph, choices.offload.unwrap_or(u64::MAX))
+        offload_optimizer_state(graph, choices.away)
     }),
     pass("dealias_operands", When::Always, true, |graph, _| dealias_operands(graph, false)),
 ];

@@ -179,6 +179,15 @@ struct Known {
     latest: Option<(Key, Packed)>,
 }
 
+/// How each forward result is stored where some of the optimizer state is in host memory.
+pub(super) struct BesideState {
+    pub retention: Vec<Retention>,
+    /// Bytes of the state that stay on the device.
+    pub stays: u64,
+    /// Modelled time of recomputation and of copies.
+    pub seconds: f64,
+}
+
 /// A plan, and how it stores each forward result.
 struct Chosen {
     plan: Packed,
@@ -380,14 +389,42 @@ impl RecomputePlanner {
         [own, others]: [&Settings; 2],
     ) -> Result<Plan> {
         let theirs = other.chosen(budget, limits, others)?.retention;
-        let named = other.graph.values.iter().map(|value| &*value.name).zip(theirs);
+        self.repeated((other, &theirs), limits, own)
+    }
+
+    /// The plan with a choice of another planner, whose forward results have the same names.
+    pub(super) fn repeated(
+        &self,
+        (other, theirs): (&Self, &[Retention]),
+        limits: &Limits,
+        settings: &Settings,
+    ) -> Result<Plan> {
+        let named = other.graph.values.iter().map(|value| &*value.name).zip(theirs.iter().copied());
         let by_name: BTreeMap<&str, Retention> = named.collect();
         let of = |(slot, value): (usize, &Value)| {
             let known = by_name.get(&*value.name).filter(|_| self.model.can_drop(slot));
             known.copied().unwrap_or(Retention::Save)
         };
         let retention: Vec<Retention> = self.graph.values.iter().enumerate().map(of).collect();
-        Plan::lay_out(self.program(&retention, limits)?, limits, own)?.lower()
+        Plan::lay_out(self.program(&retention, limits)?, limits, settings)?.lower()
+    }
+
+    /// Bytes of the optimizer state that is in host memory between its updates.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.graph.values.iter().filter(|value| value.offloaded).map(Value::bytes).sum()
+    }
+
+    /// The choice with the least modelled time of recomputation and of copies, if the bytes of `state` that have no room within `budget`
+    /// are copied to the host and back.
+    pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState> {
+        let around = self.around();
+        let with_state = |Point { retention, peak, again_s }: Point| {
+            let stays = budget.checked_sub(around + peak)?.min(state);
+            let seconds = again_s + 2.0 * (state - stays) as f64 / card.host_bytes_per_s;
+            Some(BesideState { retention, stays, seconds })
+        };
+        let all = self.all_points().into_iter().filter_map(with_state);
+        all.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
     fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {

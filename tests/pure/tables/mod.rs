@@ -100,7 +100,7 @@ fn every_table_has_a_test() {
         ("docs/networks.md", &["memory", "time"]),
         ("docs/transformers.md", &["memory", "time", "peak"]),
         ("docs/precision.md", &["activations", "codes", "codes under a budget", "weights"]),
-        ("docs/fit.md", &["cards", "offload"]),
+        ("docs/fit.md", &["cards", "offload", "state under a budget"]),
         ("docs/kernels.md", &["fusion"]),
         ("docs/ops.md", &["operations"]),
         ("docs/scale.md", &["adapters", "together", "scale"]),

@@ -5,7 +5,7 @@ use wgrad::compile::{Activations, Offload, Plan, PlanOptions, Recompute};
 use wgrad::dtype::{Precision, Rounding, WeightStorage};
 use wgrad::graph::Class;
 use wgrad::limits::{CARDS, Card, Limits};
-use wgrad::models::Model;
+use wgrad::models::{Model, ModelOptions};
 use wgrad::report;
 
 use super::networks::{network, options, plan};
@@ -132,6 +132,46 @@ fn activation_codes_under_a_budget_match_the_plans() {
     let header =
         ["model, batch", "budget", "bytes", "in int4", "modelled time", "all in int4, without budget"];
     check("docs/precision.md", "codes under a budget", &markdown(&strings(&header), rows));
+}
+
+/// How much of the optimizer state `Recompute::Auto` moves.
+#[test]
+fn state_under_a_budget_matches_the_plans() {
+    let budgets = [("gpt2", 8, 1024, 3.0), ("gpt2", 8, 1024, 2.3), ("llama-3.2-1b", 1, 2048, 16.0)];
+    let limits = Limits::named("nvidia").expect("a preset");
+    let rows = budgets.into_iter().map(|(name, batch, seq, gigabytes)| {
+        let budget = Bytes((gigabytes * 1e9) as u64);
+        let model = Model::with_options(name, 0, &ModelOptions { seq: Some(seq), ..ModelOptions::default() });
+        let step = model.expect("a known model").train_step(batch).expect("a valid step");
+        let plan = |offload| {
+            let recompute = Recompute::Auto;
+            let options = PlanOptions { recompute, budget: Some(budget), offload, ..options("adamw") };
+            step.plan(&options, &limits)
+        };
+        let more = |plan: &Plan| plan.work.time_fraction() + plan.work.moved_fraction();
+        let some = plan(Offload::OPTIMIZER).expect("it fits");
+        let none = plan(Offload::OFF);
+        let faster = none.as_ref().map_or(true, |none| more(&some) <= more(none) + 1e-9);
+        assert!(faster, "{name} in {gigabytes} GB: {}", more(&some));
+        let percent = |fraction: f64| format!("{:.1} %", 100.0 * fraction);
+        vec![
+            format!("{name}, {batch} × {}", grouped(seq)),
+            format!("{gigabytes:.1} GB"),
+            none.map_or_else(|_| "does not fit".to_owned(), |plan| percent(more(&plan))),
+            percent(some.state_away.expect("offloaded")),
+            percent(some.work.moved_fraction()),
+            percent(some.work.time_fraction()),
+        ]
+    });
+    let header = [
+        "model, batch × tokens",
+        "budget",
+        "computed again with all state on the device",
+        "state in host memory",
+        "moved",
+        "computed again",
+    ];
+    check("docs/fit.md", "state under a budget", &markdown(&strings(&header), rows));
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub(super) fn print(options: &Options, printed: &Printed) {
         let (share, precision) = (100.0 * coded, printed.settings.precision.name());
         println!("in {precision:<13}{share:.1} % of the bytes that may be, others in bf16");
     }
+    if let Some(away) = plan.state_away.filter(|away| *away < 1.0) {
+        println!("state           {:.1} % in host memory, as the budget needs", 100.0 * away);
+    }
     if plan.work.moved > 0 {
         let (moved, time) = (Bytes(plan.work.moved), 100.0 * plan.work.moved_fraction());
         println!("moved           {moved} to and from the host, {time:.2} % of the step's modelled time");
