@@ -34,6 +34,9 @@ const WORK: u64 = 240_000;
 /// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
+/// Between targets more of what is recomputed is kept again at heights, of which so many are about the targets in all.
+const HEIGHTS: u64 = 96;
+
 /// Results of which so many may be dropped that the search begins with groups of them.
 const MANY: usize = 600;
 
@@ -64,6 +67,8 @@ pub(super) struct Frontier {
     rungs: Vec<(u64, OnceLock<Vec<Point>>)>,
     /// Script operations that the search for one target may measure.
     work: u64,
+    /// The points of all targets and between them.
+    refined: OnceLock<Vec<Point>>,
 }
 
 impl Frontier {
@@ -86,7 +91,15 @@ impl Frontier {
         let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
         let work = work / rungs.len() as u64;
-        Self { layers: Layers::of(model, graph), groups, rules, start: start.points, rungs, work }
+        Self {
+            layers: Layers::of(model, graph),
+            groups,
+            rules,
+            start: start.points,
+            rungs,
+            work,
+            refined: OnceLock::new(),
+        }
     }
 
     /// All targets.
@@ -118,6 +131,43 @@ impl Frontier {
         let found = rungs.iter().filter_map(|(_, points)| points.get()).flatten();
         pareto(self.start.iter().chain(found))
     }
+
+    /// Points of all targets, those to which a search within each target leads from the best of them if another target's is, and then
+    /// those that keep more of the best within heights between the targets.
+    pub(super) fn refined(&self, model: &CostModel) -> &[Point] {
+        self.refined.get_or_init(|| {
+            let points = self.points(model, self.all());
+            let others = self.rungs.iter().filter_map(|(target, own)| {
+                let best = best_within(&points, *target)?;
+                let known = own.get()?.iter().any(|point| point.retention == best.retention);
+                (!known).then_some((*target, best))
+            });
+            let others: Vec<_> = others.collect();
+            let restart = |i: usize| {
+                let (target, best) = others[i];
+                Search::new(model, target, self.work).improved(&best.retention)
+            };
+            let found = parallel::map(others.len(), restart);
+            let points = pareto(points.iter().chain(found.iter().flatten()));
+            let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
+            let step = |pair: &[(u64, OnceLock<Vec<Point>>)]| {
+                let [from, to] = [pair[0].0, pair[1].0];
+                (1..steps).map(move |step| from - (from - to) * step / steps)
+            };
+            let between: Vec<u64> = self.rungs.windows(2).flat_map(step).collect();
+            let keep = |i: usize| {
+                let best = best_within(&points, between[i])?;
+                Some(Search::new(model, between[i], self.work / steps).kept_again(&best.retention))
+            };
+            let found = parallel::map(between.len(), keep);
+            pareto(points.iter().chain(found.iter().flatten().flatten()))
+        })
+    }
+}
+
+/// The fastest of points in the order of [`pareto`] that needs at most `target` bytes.
+fn best_within(points: &[Point], target: u64) -> Option<&Point> {
+    points.iter().find(|point| point.peak <= target)
 }
 
 /// The same choice with all kept results in host memory that may be there; `None` if there are none.

@@ -269,8 +269,7 @@ impl RecomputePlanner {
     }
 
     fn all_points(&self) -> Vec<Point> {
-        let frontier = self.frontier();
-        frontier.points(&self.model, frontier.all())
+        self.frontier().refined(&self.model).to_vec()
     }
 
     /// The packed plan of a choice.

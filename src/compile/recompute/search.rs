@@ -117,6 +117,27 @@ impl<'a> Search<'a> {
         self.points
     }
 
+    /// A solution with more results kept within the target.
+    pub(super) fn kept_again(mut self, retention: &[Retention]) -> Vec<Point> {
+        self.continue_from(retention);
+        self.points
+    }
+
+    /// [`Search::kept_again`], improved while there is work left.
+    pub(super) fn improved(mut self, retention: &[Retention]) -> Vec<Point> {
+        self.continue_from(retention);
+        self.improve();
+        self.note();
+        self.points
+    }
+
+    fn continue_from(&mut self, retention: &[Retention]) {
+        self.retention = retention.to_vec();
+        self.now = self.measure().unwrap_or(self.now);
+        self.tidy(&self.candidates.clone());
+        self.note();
+    }
+
     /// Notes the solution of each rule, and restarts from the one closest to the target; of equally close ones, the fastest.
     fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[usize]) {
         let (other, before) = (self.retention.clone(), self.now);
