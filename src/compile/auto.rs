@@ -204,6 +204,7 @@ impl TrainStep {
             let plan = fewer.planner.repeated(choice, limits, &self.settings(options))?;
             let over = plan.footprint().total().saturating_sub(budget);
             if over == 0 {
+                self.searches.keep(&fewer);
                 let mut plans = vec![all, fewer.described(plan, limits)?];
                 if away < HARDLY {
                     let none = self.search(options, Extent { away: 0.0, ..search.extent }, limits)?;

@@ -34,7 +34,7 @@ const WORK: u64 = 240_000;
 /// Minimum number of scripts that the search for a target may measure.
 const SCRIPTS: u64 = 3_500;
 
-/// Between targets more of what is recomputed is kept again at heights, of which so many are about the targets in all.
+/// The number of heights, targets included, at which solutions are looked for. At least one is between two targets.
 const HEIGHTS: u64 = 96;
 
 /// Results of which so many may be dropped that the search begins with groups of them.
@@ -67,7 +67,7 @@ pub(super) struct Frontier {
     rungs: Vec<(u64, OnceLock<Vec<Point>>)>,
     /// Script operations that the search for one target may measure.
     work: u64,
-    /// The points of all targets and between them.
+    /// [`Frontier::refined`], once it was asked for.
     refined: OnceLock<Vec<Point>>,
 }
 
@@ -102,11 +102,6 @@ impl Frontier {
         }
     }
 
-    /// All targets.
-    pub(super) fn all(&self) -> Range<usize> {
-        0..self.rungs.len()
-    }
-
     /// The targets about `room` bytes for the step's tensors, the most hopeful first: those within it, then those
     /// above it, because a search may end below its target.
     pub(super) fn near(&self, room: u64) -> impl Iterator<Item = Range<usize>> {
@@ -132,34 +127,35 @@ impl Frontier {
         pareto(self.start.iter().chain(found))
     }
 
-    /// Points of all targets, those to which a search within each target leads from the best of them if another target's is, and then
-    /// those that keep more of the best within heights between the targets.
+    /// Points of all targets. Where the best within a target is of another one, a search continues from it; then, at heights between
+    /// targets, more of the best is kept.
     pub(super) fn refined(&self, model: &CostModel) -> &[Point] {
         self.refined.get_or_init(|| {
-            let points = self.points(model, self.all());
-            let others = self.rungs.iter().filter_map(|(target, own)| {
+            let points = self.points(model, 0..self.rungs.len());
+            let of_others = self.rungs.iter().filter_map(|(target, own)| {
                 let best = best_within(&points, *target)?;
-                let known = own.get()?.iter().any(|point| point.retention == best.retention);
-                (!known).then_some((*target, best))
+                let own = own.get()?.iter().any(|point| point.retention == best.retention);
+                (!own).then_some((*target, best))
             });
-            let others: Vec<_> = others.collect();
-            let restart = |i: usize| {
-                let (target, best) = others[i];
-                Search::new(model, target, self.work).improved(&best.retention)
+            let of_others: Vec<_> = of_others.collect();
+            let search = |target: u64, from: &Point, work: u64| {
+                Search::new(model, target, work).keeping_more(&from.retention)
             };
-            let found = parallel::map(others.len(), restart);
+            let found = parallel::map(of_others.len(), |i| {
+                let (target, best) = of_others[i];
+                search(target, best, self.work).improved()
+            });
             let points = pareto(points.iter().chain(found.iter().flatten()));
             let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
-            let step = |pair: &[(u64, OnceLock<Vec<Point>>)]| {
+            let heights = self.rungs.windows(2).flat_map(|pair| {
                 let [from, to] = [pair[0].0, pair[1].0];
                 (1..steps).map(move |step| from - (from - to) * step / steps)
-            };
-            let between: Vec<u64> = self.rungs.windows(2).flat_map(step).collect();
-            let keep = |i: usize| {
-                let best = best_within(&points, between[i])?;
-                Some(Search::new(model, between[i], self.work / steps).kept_again(&best.retention))
-            };
-            let found = parallel::map(between.len(), keep);
+            });
+            let heights: Vec<u64> = heights.collect();
+            let found = parallel::map(heights.len(), |i| {
+                let best = best_within(&points, heights[i])?;
+                Some(search(heights[i], best, self.work / steps).points)
+            });
             pareto(points.iter().chain(found.iter().flatten().flatten()))
         })
     }

@@ -112,30 +112,23 @@ impl<'a> Search<'a> {
         if let Some(layers) = layers {
             self.try_chain(layers, &all);
         }
-        self.improve();
-        self.note();
-        self.points
+        self.improved()
     }
 
-    /// A solution with more results kept within the target.
-    pub(super) fn kept_again(mut self, retention: &[Retention]) -> Vec<Point> {
-        self.continue_from(retention);
-        self.points
-    }
-
-    /// [`Search::kept_again`], improved while there is work left.
-    pub(super) fn improved(mut self, retention: &[Retention]) -> Vec<Point> {
-        self.continue_from(retention);
-        self.improve();
-        self.note();
-        self.points
-    }
-
-    fn continue_from(&mut self, retention: &[Retention]) {
+    /// Continues from a solution, and keeps more results where the target has room.
+    pub(super) fn keeping_more(mut self, retention: &[Retention]) -> Self {
         self.retention = retention.to_vec();
         self.now = self.measure().unwrap_or(self.now);
         self.tidy(&self.candidates.clone());
         self.note();
+        self
+    }
+
+    /// All solutions found, after improvement while there is work left.
+    pub(super) fn improved(mut self) -> Vec<Point> {
+        self.improve();
+        self.note();
+        self.points
     }
 
     /// Notes the solution of each rule, and restarts from the one closest to the target; of equally close ones, the fastest.
