@@ -37,20 +37,26 @@ fn map_on<T: Send>(
     run: impl Fn(usize) -> T + Sync,
     tell: impl Fn(usize),
 ) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::with_capacity(tasks));
+    let results = Mutex::new((0..tasks).map(|_| None).collect::<Vec<Option<T>>>());
+    let one = |task: usize| {
+        let result = run(task);
+        results.lock().unwrap_or_else(PoisonError::into_inner)[task] = Some(result);
+    };
+    run_on(threads, tasks, &one, &tell);
+    results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// Calls `run` for each index. It is not generic, so that a program has it once.
+fn run_on(threads: usize, tasks: usize, run: &(dyn Fn(usize) + Sync), tell: &dyn Fn(usize)) {
+    let [next, done] = [0, 0].map(AtomicUsize::new);
     let work = |tell: &dyn Fn(usize)| {
         loop {
             let task = next.fetch_add(1, Ordering::Relaxed);
             if task >= tasks {
                 return;
             }
-            let result = run(task);
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results.push((task, result));
-            let so_far = results.len();
-            drop(results);
-            tell(so_far);
+            run(task);
+            tell(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
     };
     std::thread::scope(|scope| {
@@ -59,11 +65,8 @@ fn map_on<T: Send>(
                 break;
             }
         }
-        work(&tell);
+        work(tell);
     });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.sort_unstable_by_key(|(task, _)| *task);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Calls `here` on the calling thread while another thread calls `there`, and leaves each a core. Where no core is spare or no
