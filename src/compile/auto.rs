@@ -200,19 +200,21 @@ impl TrainStep {
             let wanted = state - found.stays;
             let away = wanted as f64 / state as f64;
             let fewer = self.unkept_search(options, Extent { away, ..search.extent }, limits)?;
-            let choice = (&search.planner, &*found.retention);
+            let choice = (&search.planner, found.retention);
             let plan = fewer.planner.repeated(choice, limits, &self.settings(options))?;
             let over = plan.footprint().total().saturating_sub(budget);
             if over == 0 {
                 self.searches.keep(&fewer);
-                let mut plans = vec![all, fewer.described(plan, limits)?];
-                if away < HARDLY {
-                    let none = self.search(options, Extent { away: 0.0, ..search.extent }, limits)?;
-                    plans.push(self.plan_of(&none, budget, options, limits)?);
+                let faster = |a: Plan, b: Plan| {
+                    let fits = b.footprint().total() <= budget;
+                    if fits && b.work.seconds() < a.work.seconds() { b } else { a }
+                };
+                let fastest = faster(all, fewer.described(plan, limits)?);
+                if away >= HARDLY {
+                    return Ok(fastest);
                 }
-                plans.retain(|plan| plan.footprint().total() <= budget);
-                plans.sort_by(|a, b| a.work.seconds().total_cmp(&b.work.seconds()));
-                return Ok(plans.swap_remove(0));
+                let none = self.search(options, Extent { away: 0.0, ..search.extent }, limits)?;
+                return Ok(faster(fastest, self.plan_of(&none, budget, options, limits)?));
             }
             // Whole tensors are in host memory, which may have more than was wanted.
             room = room.saturating_sub((fewer.planner.state_bytes() + over).saturating_sub(wanted));

@@ -152,15 +152,14 @@ impl TrainStep {
         let (graph, gathers) = self.before_gathers(passes::COUNT, &kept, extent, limits)?;
         let bare = gathers.added_to(graph.clone());
         let activations = options.offload.activations;
+        // Results that `rebuild` recomputes are not kept and need no offloading.
+        let (graph, gathers) = match options.recompute {
+            Recompute::Off => self.before_gathers(passes::COUNT, options, extent, limits)?,
+            _ => (graph, gathers),
+        };
         let mut plan = if options.recompute == Recompute::Off && activations == Activations::Keep {
-            let (graph, gathers) = self.before_gathers(passes::COUNT, options, extent, limits)?;
             Plan::compile(gathers.added_to(graph), limits, &settings)?
         } else {
-            // Results that `rebuild` recomputes are not kept and need no offloading.
-            let (graph, gathers) = match options.recompute {
-                Recompute::Off => self.before_gathers(passes::COUNT, options, extent, limits)?,
-                _ => (graph, gathers),
-            };
             let planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
             let mut retention = planner.by_rule(options.recompute)?;
             planner.send_away(&mut retention, activations)?;

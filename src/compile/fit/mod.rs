@@ -142,7 +142,7 @@ impl TrainStep {
             let offload = Offload { optimizer: true, ..options.offload };
             let away = PlanOptions { offload, ..open };
             let plan = self.plan_over_budget(&away, limits)?;
-            // Several ranks copy all state: that is less than its slowdown.
+            // One device copies the state that has no room, and several ranks all of it.
             let least = match found.first() {
                 Some(Fitted { options, .. }) if options.parallel.ranks == 1 => {
                     self.seconds_beside_state(options, limits)?

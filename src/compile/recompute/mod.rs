@@ -180,8 +180,8 @@ struct Known {
 }
 
 /// How each forward result is stored where some of the optimizer state is in host memory.
-pub(super) struct BesideState {
-    pub retention: Vec<Retention>,
+pub(super) struct BesideState<'a> {
+    pub retention: &'a [Retention],
     /// Bytes of the state that stay on the device.
     pub stays: u64,
     /// Modelled time of recomputation and of copies.
@@ -268,8 +268,8 @@ impl RecomputePlanner {
         stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
     }
 
-    fn all_points(&self) -> Vec<Point> {
-        self.frontier().refined(&self.model).to_vec()
+    fn all_points(&self) -> &[Point] {
+        self.frontier().refined(&self.model)
     }
 
     /// The packed plan of a choice.
@@ -334,8 +334,8 @@ impl RecomputePlanner {
         if self.near_that_fits(budget, limits, settings, &mut None)?.is_some() {
             return Ok(true);
         }
-        let all = if effort == SearchEffort::All { self.all_points() } else { Vec::new() };
-        Ok(self.first_that_fits(&all, budget, limits, settings, &mut None)?.is_some())
+        let all = if effort == SearchEffort::All { self.all_points() } else { &[] };
+        Ok(self.first_that_fits(all, budget, limits, settings, &mut None)?.is_some())
     }
 
     /// [`RecomputePlanner::first_that_fits`] among the points of targets near the budget.
@@ -415,14 +415,13 @@ impl RecomputePlanner {
 
     /// The choice with the least modelled time of recomputation and of copies, if the bytes of `state` that have no room within `budget`
     /// are copied to the host and back.
-    pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState> {
+    pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState<'_>> {
         let around = self.around();
-        let with_state = |Point { retention, peak, again_s }: Point| {
+        let all = self.all_points().iter().filter_map(|Point { retention, peak, again_s }| {
             let stays = budget.checked_sub(around + peak)?.min(state);
             let seconds = again_s + 2.0 * (state - stays) as f64 / card.host_bytes_per_s;
             Some(BesideState { retention, stays, seconds })
-        };
-        let all = self.all_points().into_iter().filter_map(with_state);
+        });
         all.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
@@ -430,7 +429,7 @@ impl RecomputePlanner {
         // Also for a budget out of reach: a search for a higher target may end at the smallest plan.
         let all = self.all_points();
         let that_fits = |budget, smallest: &mut Option<(u64, Vec<Retention>)>| {
-            if let Some(chosen) = self.first_that_fits(&all, budget, limits, settings, smallest)? {
+            if let Some(chosen) = self.first_that_fits(all, budget, limits, settings, smallest)? {
                 return Ok(Some(chosen));
             }
             // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.

@@ -10,8 +10,9 @@ pub struct Offload {
     /// Optimizer state of [`Offload::SMALLEST`] bytes or more, per tensor. It is on the device only while its
     /// parameter is updated. With [`Recompute::Auto`](crate::compile::Recompute::Auto) on one device this is the state that may be: as
     /// much stays on the device as the budget has room for, if recomputation does not need the room more
-    /// ([`Plan::state_away`](crate::compile::Plan::state_away)). Parameters with more than 4,194,304 elements are updated in shares of this size, unless the
-    /// optimizer needs whole matrices, ranks share the parameter, or it is larger than a binding and updated by its pieces.
+    /// ([`Plan::state_away`](crate::compile::Plan::state_away)). Parameters with more than 4,194,304 elements are updated in shares of
+    /// this size, unless the optimizer needs whole matrices, ranks share the parameter, or it is larger than a binding and updated by its
+    /// pieces.
     pub optimizer: bool,
     /// Forward results kept for the backward pass.
     pub activations: Activations,
