@@ -12,12 +12,13 @@
 //!
 //! It is concave in `λ`; the best price is found where the lines of two cuts meet (Held & Karp 1970; the cut is that of Picard 1976).
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use super::cost_model::CostModel;
+use super::cost_model::{CostModel, Work};
 
-/// Moments that are tried, evenly spaced over the backward pass from its first operation on; one in steps of more than [`MANY`]
-/// operations.
+/// Moments that are tried: those of the backward pass with the most bytes alive if nothing is recomputed; one in steps of more than
+/// [`MANY`] operations.
 const MOMENTS: usize = 8;
 const MANY: usize = 3000;
 
@@ -30,34 +31,80 @@ const ERROR: f64 = 1e-9;
 /// Returns a lower bound on the seconds of recomputation of every script with at most `target` bytes alive at once; `None` if there
 /// is none. It holds for the model's order of operations.
 pub(super) fn least_seconds(model: &CostModel, target: u64) -> Option<f64> {
-    let backward: Vec<usize> =
-        (0..model.order.len()).filter(|&at| !model.works[model.order[at] as usize].forward).collect();
+    let mut place = vec![usize::MAX; model.works.len()];
+    model.order.iter().enumerate().for_each(|(at, &n)| place[n as usize] = at);
     let moments = if model.order.len() > MANY { 1 } else { MOMENTS };
-    let seconds = least_of_works(model);
+    let seconds = Seconds::of(model);
     let mut least = 0.0_f64;
-    for k in 0..moments.min(backward.len()) {
-        let moment = Moment::new(model, backward[k * backward.len() / moments], &seconds);
-        least = least.max(moment.least(target)?);
+    for &at in highest(model, &place).iter().take(moments) {
+        least = least.max(Moment::new(model, at, &place, &seconds).least(target)?);
     }
     Some(least * (1.0 - ERROR))
 }
 
-/// The least that each operation adds when it is computed again: less than its time where a fused pair is faster than both.
-fn least_of_works(model: &CostModel) -> Vec<f64> {
-    let mut least: Vec<f64> = model.works.iter().map(|work| work.seconds).collect();
-    for (n, work) in model.works.iter().enumerate() {
-        for &(_, joined) in &work.joins {
-            least[n] = least[n].min(model.works[joined as usize].seconds);
+/// Positions of the operations of the backward pass, those with the most bytes alive first if nothing is recomputed.
+fn highest(model: &CostModel, place: &[usize]) -> Vec<usize> {
+    let mut last = vec![None; model.slots.len()];
+    for (at, &n) in model.order.iter().enumerate() {
+        model.reads(&model.works[n as usize]).iter().for_each(|&slot| last[slot as usize] = Some(at));
+    }
+    let end = model.order.len();
+    let (mut created, mut freed) = (vec![0; end + 1], vec![0; end + 1]);
+    for (slot, last) in model.slots.iter().zip(last) {
+        // Alive just before operation `from` and all after it, up to the last that reads it.
+        let from = slot.producer.map_or(0, |n| place[n as usize].saturating_add(1));
+        let until = if slot.stays { end } else { last.map_or(0, |at| at + 1) };
+        if from < until {
+            created[from] += slot.bytes;
+            freed[until] += slot.bytes;
         }
     }
-    for (n, work) in model.works.iter().enumerate() {
-        for &(between, joined) in &work.joins {
-            let Some(first) = model.slots[between as usize].producer else { continue };
-            let rest = (model.works[joined as usize].seconds - least[n]).max(0.0);
-            least[first as usize] = least[first as usize].min(rest);
+    let mut alive = 0;
+    let mut heights = Vec::new();
+    for (at, &n) in model.order.iter().enumerate() {
+        alive = alive + created[at] - freed[at];
+        let work = &model.works[n as usize];
+        if !work.forward {
+            heights.push((alive + own_bytes(model, work), at));
         }
     }
-    least
+    heights.sort_by_key(|&(height, at)| (Reverse(height), at));
+    heights.into_iter().map(|(_, at)| at).collect()
+}
+
+/// Bytes that an operation needs besides its operands.
+fn own_bytes(model: &CostModel, work: &Work) -> u64 {
+    let reads = model.reads(work);
+    let over = model.over(work).iter().map(|&at| model.slots[reads[at as usize] as usize].bytes).max();
+    work.room - over.unwrap_or(0)
+}
+
+/// The least seconds that the operations add when they are computed again.
+struct Seconds {
+    /// Of each operation if its result is read: a fused pair may be faster than its second operation.
+    read: Vec<f64>,
+    /// The same where only operations that are computed again read it: as the first of a fused pair, it adds only what the pair takes
+    /// longer than the second.
+    fused: Vec<f64>,
+}
+
+impl Seconds {
+    fn of(model: &CostModel) -> Self {
+        let of_pair = |joined: u32| model.works[joined as usize].seconds;
+        let least = |work: &Work| {
+            work.joins.iter().fold(work.seconds, |least, &(_, joined)| least.min(of_pair(joined)))
+        };
+        let read: Vec<f64> = model.works.iter().map(least).collect();
+        let mut fused = read.clone();
+        for (work, then) in model.works.iter().zip(&read) {
+            for &(between, joined) in &work.joins {
+                let Some(first) = model.slots[between as usize].producer else { continue };
+                let rest = (of_pair(joined) - then).max(0.0);
+                fused[first as usize] = fused[first as usize].min(rest);
+            }
+        }
+        Self { read, fused }
+    }
 }
 
 /// A line of the bound: its seconds at price 0, and the bytes that its cut keeps.
@@ -84,9 +131,7 @@ const SINK: usize = 1;
 
 impl Moment {
     /// Just before the operation at position `at` of the order.
-    fn new(model: &CostModel, at: usize, seconds: &[f64]) -> Self {
-        let mut place = vec![usize::MAX; model.works.len()];
-        model.order.iter().enumerate().for_each(|(at, &n)| place[n as usize] = at);
+    fn new(model: &CostModel, at: usize, place: &[usize], seconds: &Seconds) -> Self {
         // Slots that exist already; weights and state are in memory always, and casts of weights never kept.
         let exists = |slot: usize| {
             let kind = &model.slots[slot];
@@ -101,7 +146,8 @@ impl Moment {
                 required[slot as usize] = true;
             }
         }
-        let mut again = vec![false; model.works.len()];
+        // The seconds of operations that may be computed again.
+        let mut again = vec![None; model.works.len()];
         let work = &model.works[model.order[at] as usize];
         let reads = model.reads(work);
         for slot in (0..slots).filter(|&slot| exists(slot)) {
@@ -114,7 +160,8 @@ impl Moment {
             let droppable = (model.can_drop(slot) || kind.passing) && !reads.contains(&(slot as u32));
             match producer.filter(|_| droppable) {
                 Some(n) => {
-                    again[n] = true;
+                    let least = if required[slot] { seconds.read[n] } else { seconds.fused[n] };
+                    again[n] = Some(again[n].map_or(least, |other: f64| other.min(least)));
                     let edge = network.add(2 + slot, 2 + slots + n, f64::INFINITY);
                     if !kind.passing {
                         priced.push((edge, kind.bytes as f64, kind.away_s));
@@ -123,17 +170,16 @@ impl Moment {
                 None => priced.push((network.add(2 + slot, SINK, 0.0), kind.bytes as f64, None)),
             }
         }
-        for n in (0..model.works.len()).filter(|&n| again[n]) {
-            timed.push((network.add(2 + slots + n, SINK, seconds[n]), seconds[n]));
+        for (n, seconds) in again.into_iter().enumerate() {
+            let Some(seconds) = seconds else { continue };
+            timed.push((network.add(2 + slots + n, SINK, seconds), seconds));
             for &slot in model.reads(&model.works[n]) {
                 if exists(slot as usize) {
                     network.add(2 + slots + n, 2 + slot as usize, f64::INFINITY);
                 }
             }
         }
-        let over = model.over(work).iter().map(|&at| model.slots[reads[at as usize] as usize].bytes).max();
-        let own = work.room as f64 - over.unwrap_or(0) as f64;
-        Self { network, priced, timed, own }
+        Self { network, priced, timed, own: own_bytes(model, work) as f64 }
     }
 
     /// The value of the minimum cut at a price per byte, and its line.
