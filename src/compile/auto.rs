@@ -234,7 +234,8 @@ impl TrainStep {
 
     /// Returns a lower bound on the modelled seconds of recomputation, and of copies of activations if they may be offloaded, of every
     /// choice of results to keep within the budget of [`Recompute::Auto`], with the order of operations, the activations in
-    /// codes and the optimizer state in host memory of `plan`: how far its [`Work::again_s`] can be from the best. `None` if no choice fits.
+    /// codes and the optimizer state in host memory of `plan`: how far its [`Work::again_s`] can be from the best. It counts what operations
+    /// recompute while they read, which is the same with every choice. `None` if no choice fits.
     ///
     /// # Errors
     /// As [`TrainStep::plan`], except for the budget.
@@ -247,7 +248,9 @@ impl TrainStep {
         super::plan::check_limits(limits)?;
         let limits = &limits.within(options.precision);
         let search = self.search(&leading(options), Extent::of(plan), limits)?;
-        Ok(search.planner.least_seconds(within(options)?))
+        let Some(least) = search.planner.least_seconds(within(options)?) else { return Ok(None) };
+        let while_read = Work::repeated(&search.bare, &search.bare, limits, &options.card)?.again_s;
+        Ok(Some(while_read + least))
     }
 
     /// Whether some plan fits the budget. With [`SearchEffort::Near`] the search may miss a plan that fits.

@@ -109,6 +109,10 @@ fn more_budget_never_takes_more_time_and_less_never_more_bytes() {
         // Times are differences of sums: their last digits are rounding errors.
         let same = (most.work.again_s - reading).abs() <= 1e-9 * most.work.step_s;
         assert!(same, "{name}: with all the memory there is nothing runs twice");
+        let all = PlanOptions { budget: Some(Bytes(u64::MAX)), ..options };
+        let bound = step.least_recomputation(&most, &all, &limits).expect("a search").expect("all fits");
+        let same = (bound - reading).abs() <= 1e-9 * most.work.step_s;
+        assert!(same, "{name}: the bound is {bound} s, and {reading} s are recomputed");
         let (low, high) = (least.footprint().total(), most.footprint().total());
         lowered += usize::from(low < high);
         let mut last = (low, least.work.again_s);

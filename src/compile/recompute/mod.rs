@@ -111,7 +111,7 @@ impl Work {
     }
 
     /// The cost of the step `bare`, and of the recomputation in `repeated`.
-    fn repeated(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
+    pub(super) fn repeated(bare: &Graph, repeated: &Graph, limits: &Limits, card: &Card) -> Result<Self> {
         let sum = |graph: &Graph, once: bool| -> Result<(Cost, f64)> {
             let (mut all, mut all_s) = (Cost::default(), 0.0);
             for node in &graph.nodes {
