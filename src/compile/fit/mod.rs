@@ -177,6 +177,14 @@ impl TrainStep {
         Ok(found.into_iter().next())
     }
 
+    /// Whether a quick check finds that the step fits with all that [`TrainStep::try_fit`] may change.
+    fn may_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<bool> {
+        let offload = Offload { optimizer: true, activations: Activations::All };
+        let all = PlanOptions { offload, ..recomputing(options, budget) };
+        // With several ranks, sharding comes first.
+        Ok(options.parallel.ranks > 1 || self.fits(&all, limits, SearchEffort::Near)?)
+    }
+
     /// The plan with the least recomputation that fits, and its options; `None` if none fits.
     fn recomputed(
         &self,
@@ -224,8 +232,11 @@ pub fn fit(
             let accumulate = options.accumulate * parts as u32;
             let changed = PlanOptions { precision, accumulate, ..*options };
             let part = if parts == 1 { whole.clone() } else { step(batch / parts)? };
-            if let Some(fitted) = part.try_fit(&changed, budget, limits)? {
-                if (precision, parts) == (options.precision, 1) {
+            let as_asked = (precision, parts) == (options.precision, 1);
+            let tries = as_asked || part.may_fit(&changed, budget, limits)?;
+            let fitted = if tries { part.try_fit(&changed, budget, limits)? } else { None };
+            if let Some(fitted) = fitted {
+                if as_asked {
                     return Ok(fitted);
                 }
                 let mut changes = Vec::new();

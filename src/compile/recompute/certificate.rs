@@ -36,47 +36,19 @@ pub(super) fn least_seconds(model: &CostModel, target: u64) -> Option<f64> {
     let moments = if model.order.len() > MANY { 1 } else { MOMENTS };
     let seconds = Seconds::of(model);
     let mut least = 0.0_f64;
-    for &at in highest(model, &place).iter().take(moments) {
+    for &at in highest(model).iter().take(moments) {
         least = least.max(Moment::new(model, at, &place, &seconds).least(target)?);
     }
     Some(least * (1.0 - ERROR))
 }
 
 /// Positions of the operations of the backward pass, those with the most bytes alive first if nothing is recomputed.
-fn highest(model: &CostModel, place: &[usize]) -> Vec<usize> {
-    let mut last = vec![None; model.slots.len()];
-    for (at, &n) in model.order.iter().enumerate() {
-        model.reads(&model.works[n as usize]).iter().for_each(|&slot| last[slot as usize] = Some(at));
-    }
-    let end = model.order.len();
-    let (mut created, mut freed) = (vec![0; end + 1], vec![0; end + 1]);
-    for (slot, last) in model.slots.iter().zip(last) {
-        // Alive just before operation `from` and all after it, up to the last that reads it.
-        let from = slot.producer.map_or(0, |n| place[n as usize].saturating_add(1));
-        let until = if slot.stays { end } else { last.map_or(0, |at| at + 1) };
-        if from < until {
-            created[from] += slot.bytes;
-            freed[until] += slot.bytes;
-        }
-    }
-    let mut alive = 0;
-    let mut heights = Vec::new();
-    for (at, &n) in model.order.iter().enumerate() {
-        alive = alive + created[at] - freed[at];
-        let work = &model.works[n as usize];
-        if !work.forward {
-            heights.push((alive + own_bytes(model, work), at));
-        }
-    }
-    heights.sort_by_key(|&(height, at)| (Reverse(height), at));
-    heights.into_iter().map(|(_, at)| at).collect()
-}
-
-/// Bytes that an operation needs besides its operands.
-fn own_bytes(model: &CostModel, work: &Work) -> u64 {
-    let reads = model.reads(work);
-    let over = model.over(work).iter().map(|&at| model.slots[reads[at as usize] as usize].bytes).max();
-    work.room - over.unwrap_or(0)
+fn highest(model: &CostModel) -> Vec<usize> {
+    let alive = model.alive(|_| true);
+    let work = |at: usize| &model.works[model.order[at] as usize];
+    let mut backward: Vec<usize> = (0..model.order.len()).filter(|&at| !work(at).forward).collect();
+    backward.sort_by_key(|&at| (Reverse(alive[at] + model.own_bytes(work(at))), at));
+    backward
 }
 
 /// The least seconds that the operations add when they are computed again.
@@ -179,7 +151,7 @@ impl Moment {
                 }
             }
         }
-        Self { network, priced, timed, own: own_bytes(model, work) as f64 }
+        Self { network, priced, timed, own: model.own_bytes(work) as f64 }
     }
 
     /// The value of the minimum cut at a price per byte, and its line.

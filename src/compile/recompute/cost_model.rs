@@ -180,16 +180,56 @@ impl CostModel {
         Ok(())
     }
 
-    /// The most bytes that one operation needs at once, for its operands, results and workspace: no choice of
-    /// what to recompute has a lower peak.
+    /// The most bytes that are alive while an operation runs, whatever is recomputed: its operands, results and workspace, and what can
+    /// neither be recomputed nor copied back later.
     pub(in crate::compile) fn floor(&self) -> u64 {
-        let height = |work: &Work| {
-            let bytes = |slot: &u32| self.slots[*slot as usize].bytes;
-            let reads = self.reads(work);
-            let over = self.over(work).iter().map(|&at| bytes(&reads[at as usize])).max();
-            reads.iter().map(bytes).sum::<u64>() + work.room - over.unwrap_or(0)
+        let lasts = |slot: usize| {
+            let kind = &self.slots[slot];
+            !self.can_drop(slot) && !kind.passing && kind.away_s.is_none()
         };
-        self.order.iter().map(|&n| height(&self.works[n as usize])).max().unwrap_or(0)
+        let alive = self.alive(lasts);
+        let height = |(&n, alive): (&u32, u64)| {
+            let work = &self.works[n as usize];
+            let others = self.reads(work).iter().map(|&slot| slot as usize).filter(|&slot| !lasts(slot));
+            alive + others.map(|slot| self.slots[slot].bytes).sum::<u64>() + self.own_bytes(work)
+        };
+        self.order.iter().zip(alive).map(height).max().unwrap_or(0)
+    }
+
+    /// Bytes of the slots that `counts` accepts, alive just before each operation of the order if nothing is recomputed.
+    pub(in crate::compile) fn alive(&self, counts: impl Fn(usize) -> bool) -> Vec<u64> {
+        let end = self.order.len();
+        let mut until: Vec<usize> = self.slots.iter().map(|slot| if slot.stays { end } else { 0 }).collect();
+        let mut from = vec![0; self.slots.len()];
+        for (at, &n) in self.order.iter().enumerate() {
+            let work = &self.works[n as usize];
+            for &slot in self.reads(work) {
+                until[slot as usize] = until[slot as usize].max(at + 1);
+            }
+            for &slot in
+                self.writes(work).iter().filter(|&&slot| self.slots[slot as usize].producer == Some(n))
+            {
+                from[slot as usize] = at + 1;
+            }
+        }
+        let (mut created, mut freed) = (vec![0; end + 1], vec![0; end + 1]);
+        for slot in (0..self.slots.len()).filter(|&slot| from[slot] < until[slot] && counts(slot)) {
+            created[from[slot]] += self.slots[slot].bytes;
+            freed[until[slot]] += self.slots[slot].bytes;
+        }
+        let mut alive = 0;
+        let next = |(created, freed): (u64, u64)| {
+            alive = alive + created - freed;
+            alive
+        };
+        created.into_iter().zip(freed).take(end).map(next).collect()
+    }
+
+    /// Bytes that an operation needs besides its operands.
+    pub(in crate::compile) fn own_bytes(&self, work: &Work) -> u64 {
+        let reads = self.reads(work);
+        let over = self.over(work).iter().map(|&at| self.slots[reads[at as usize] as usize].bytes).max();
+        work.room - over.unwrap_or(0)
     }
 
     /// Number of dispatches of the step without recomputation.

@@ -87,8 +87,10 @@ impl Frontier {
         let away = kept.filter_map(|rule| all_away(model, rule)).collect::<Vec<_>>();
         rules.extend(away);
         let lowest = if rules.is_empty() { LOWEST } else { LOWEST_WITH_RULES };
-        let share = libm::pow(lowest, 1.0 / rungs as f64);
-        let target = |rung: u64| (start.now.peak as f64 * share.powi(rung as i32 + 1)) as u64;
+        // No choice has a lower peak than the floor.
+        let (peak, floor) = (start.now.peak as f64, model.floor() as f64);
+        let share = libm::pow((floor / peak).clamp(lowest, 1.0), 1.0 / rungs as f64);
+        let target = |rung: u64| (peak * share.powi(rung as i32 + 1)) as u64;
         let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
         let work = work / rungs.len() as u64;
         Self {

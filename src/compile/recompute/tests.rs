@@ -286,7 +286,7 @@ fn chunks_of_rows_are_alike_whatever_their_number_of_rows() {
 }
 
 /// Every choice of which of the first results to keep, for small networks: none that fits takes less than the bound. Of a chain,
-/// whose memory is short at one moment, the bound is near.
+/// whose memory is short at one moment, the bound is near. None has a lower peak than the floor, and some choice has the floor's.
 #[test]
 fn no_choice_takes_less_than_its_lower_bound() {
     let limits = Limits::named("nvidia").expect("a preset");
@@ -295,6 +295,7 @@ fn no_choice_takes_less_than_its_lower_bound() {
     let card = Card { host_bytes_per_s: 100e9, ..Card::default() };
     let networks =
         [("deep", false), ("deep", true), ("mlp", false), ("cnn", true), ("lenet", false), ("away", false)];
+    let mut reached = 0;
     for (name, fuse) in networks {
         let mut planner = planner(&of(name), &limits, fuse);
         if name == "away" {
@@ -323,6 +324,9 @@ fn no_choice_takes_less_than_its_lower_bound() {
         }
         assert!(certificate::least_seconds(model, 0).is_none(), "{name}");
         let peaks: std::collections::BTreeSet<u64> = found.iter().map(|(peak, _)| *peak).collect();
+        let (floor, lowest) = (model.floor(), *peaks.first().expect("some"));
+        assert!(floor <= lowest, "{name}: {lowest} bytes are below {floor}");
+        reached += usize::from(floor == lowest);
         let mut nearest = 0.0_f64;
         for target in peaks {
             let fitting = found.iter().filter(|(peak, _)| *peak <= target);
@@ -333,4 +337,5 @@ fn no_choice_takes_less_than_its_lower_bound() {
         }
         assert!(name != "deep" || nearest > 0.6, "{name}: {nearest} of the best");
     }
+    assert!(reached >= 1, "no choice needs as little as the floor");
 }
