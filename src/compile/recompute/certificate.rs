@@ -31,13 +31,12 @@ const ERROR: f64 = 1e-9;
 /// Returns a lower bound on the seconds of recomputation of every script with at most `target` bytes alive at once; `None` if there
 /// is none. It holds for the model's order of operations.
 pub(super) fn least_seconds(model: &CostModel, target: u64) -> Option<f64> {
-    let mut place = vec![usize::MAX; model.works.len()];
-    model.order.iter().enumerate().for_each(|(at, &n)| place[n as usize] = at);
+    let places = model.places();
     let moments = if model.order.len() > MANY { 1 } else { MOMENTS };
     let seconds = Seconds::of(model);
     let mut least = 0.0_f64;
     for &at in highest(model).iter().take(moments) {
-        least = least.max(Moment::new(model, at, &place, &seconds).least(target)?);
+        least = least.max(Moment::new(model, at, &places, &seconds).least(target)?);
     }
     Some(least * (1.0 - ERROR))
 }
@@ -103,11 +102,11 @@ const SINK: usize = 1;
 
 impl Moment {
     /// Just before the operation at position `at` of the order.
-    fn new(model: &CostModel, at: usize, place: &[usize], seconds: &Seconds) -> Self {
+    fn new(model: &CostModel, at: usize, places: &[usize], seconds: &Seconds) -> Self {
         // Slots that exist already; weights and state are in memory always, and casts of weights never kept.
         let exists = |slot: usize| {
             let kind = &model.slots[slot];
-            !kind.persistent && kind.producer.is_none_or(|n| place[n as usize] < at)
+            !kind.persistent && kind.producer.is_none_or(|n| places[n as usize] < at)
         };
         let slots = model.slots.len();
         let mut network = Network::new(2 + slots + model.works.len());
@@ -129,7 +128,7 @@ impl Moment {
             }
             let producer = kind.producer.map(|n| n as usize);
             // What the operation itself reads is in memory.
-            let droppable = (model.can_drop(slot) || kind.passing) && !reads.contains(&(slot as u32));
+            let droppable = model.can_be_missing(slot) && !reads.contains(&(slot as u32));
             match producer.filter(|_| droppable) {
                 Some(n) => {
                     let least = if required[slot] { seconds.read[n] } else { seconds.fused[n] };

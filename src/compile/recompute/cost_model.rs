@@ -183,10 +183,7 @@ impl CostModel {
     /// The most bytes that are alive while an operation runs, whatever is recomputed: its operands, results and workspace, and what can
     /// neither be recomputed nor copied back later.
     pub(in crate::compile) fn floor(&self) -> u64 {
-        let lasts = |slot: usize| {
-            let kind = &self.slots[slot];
-            !self.can_drop(slot) && !kind.passing && kind.away_s.is_none()
-        };
+        let lasts = |slot: usize| !self.can_be_missing(slot);
         let alive = self.alive(lasts);
         let height = |(&n, alive): (&u32, u64)| {
             let work = &self.works[n as usize];
@@ -198,24 +195,21 @@ impl CostModel {
 
     /// Bytes of the slots that `counts` accepts, alive just before each operation of the order if nothing is recomputed.
     pub(in crate::compile) fn alive(&self, counts: impl Fn(usize) -> bool) -> Vec<u64> {
-        let end = self.order.len();
+        let (end, places) = (self.order.len(), self.places());
         let mut until: Vec<usize> = self.slots.iter().map(|slot| if slot.stays { end } else { 0 }).collect();
-        let mut from = vec![0; self.slots.len()];
         for (at, &n) in self.order.iter().enumerate() {
-            let work = &self.works[n as usize];
-            for &slot in self.reads(work) {
+            for &slot in self.reads(&self.works[n as usize]) {
                 until[slot as usize] = until[slot as usize].max(at + 1);
-            }
-            for &slot in
-                self.writes(work).iter().filter(|&&slot| self.slots[slot as usize].producer == Some(n))
-            {
-                from[slot as usize] = at + 1;
             }
         }
         let (mut created, mut freed) = (vec![0; end + 1], vec![0; end + 1]);
-        for slot in (0..self.slots.len()).filter(|&slot| from[slot] < until[slot] && counts(slot)) {
-            created[from[slot]] += self.slots[slot].bytes;
-            freed[until[slot]] += self.slots[slot].bytes;
+        for (slot, until) in until.into_iter().enumerate().filter(|&(slot, _)| counts(slot)) {
+            let Slot { producer, bytes, .. } = self.slots[slot];
+            let from = producer.map_or(0, |n| places[n as usize].saturating_add(1));
+            if from < until {
+                created[from] += bytes;
+                freed[until] += bytes;
+            }
         }
         let mut alive = 0;
         let next = |(created, freed): (u64, u64)| {
@@ -223,6 +217,13 @@ impl CostModel {
             alive
         };
         created.into_iter().zip(freed).take(end).map(next).collect()
+    }
+
+    /// The position of each operation in the order; `usize::MAX` if it is not in it.
+    pub(in crate::compile) fn places(&self) -> Vec<usize> {
+        let mut places = vec![usize::MAX; self.works.len()];
+        self.order.iter().enumerate().for_each(|(at, &n)| places[n as usize] = at);
+        places
     }
 
     /// Bytes that an operation needs besides its operands.
@@ -286,6 +287,11 @@ impl CostModel {
             work.forward && work.changes.is_empty() && !work.exchanges
         };
         !stays && !persistent && !passing && producer.is_some_and(again)
+    }
+
+    /// Whether the slot may be out of memory between two operations that read it.
+    pub(in crate::compile) fn can_be_missing(&self, slot: usize) -> bool {
+        self.can_drop(slot) || self.slots[slot].passing
     }
 
     /// Whether ranks exchange the slot's words in the forward pass.
