@@ -36,12 +36,7 @@ fn main(
     let visible = tiles_seen(local.x, batch, row0, min(row0 + 31u, p.rows - 1u), TILE, p.cols);
     let to = min(visible.x + p.to, visible.y);
 #if DQ
-    let s0 = stats[number.x];
-    let s1 = stats[number.y];
-    let s2 = stats[number.z];
-    let s3 = stats[number.w];
-    let sum = vec4(s0.x, s1.x, s2.x, s3.x);
-    let mean = vec4(s0.y, s1.y, s2.y, s3.y);
+    let of_rows = stats_of(number);
     let scale = score_factor(keys);
     for (var tile = visible.x + p.start; tile < to; tile += 1u) {
         let col = fetched(tile, lane, p.cols);
@@ -52,9 +47,9 @@ fn main(
             d = thinned(d, number, tile);
         }
         let products = dots(Q, q_row, K, k_row);
-        let t = weights(scores(products, keys, tile, slope), sum);
+        let t = weights(scores(products, keys, tile, slope), of_rows.lse);
         let before = vec4(select(1.0, 0.0, tile == visible.x));
-        gather(slopes(t, d, mean, scale, products), K, k_row, Q, q_row, before, vec4(1.0), inside);
+        gather(slopes(t, d, of_rows.mean, scale, products), K, k_row, Q, q_row, before, vec4(1.0), inside);
     }
 #else
     if (visible.x + p.start >= to) {

@@ -9,33 +9,6 @@
 #import attention/scores
 #import attention/tile
 
-// lse and weighted mean of dP of the other rows.
-fn sums(base: u32, row: Fetched) -> Numbers {
-    return Numbers(
-        vec4(
-            stats[base + row.v0.x].x, stats[base + row.v0.y].x,
-            stats[base + row.v0.z].x, stats[base + row.v0.w].x,
-        ),
-        vec4(
-            stats[base + row.v1.x].x, stats[base + row.v1.y].x,
-            stats[base + row.v1.z].x, stats[base + row.v1.w].x,
-        ),
-    );
-}
-
-fn means(base: u32, row: Fetched) -> Numbers {
-    return Numbers(
-        vec4(
-            stats[base + row.v0.x].y, stats[base + row.v0.y].y,
-            stats[base + row.v0.z].y, stats[base + row.v0.w].y,
-        ),
-        vec4(
-            stats[base + row.v1.x].y, stats[base + row.v1.y].y,
-            stats[base + row.v1.z].y, stats[base + row.v1.w].y,
-        ),
-    );
-}
-
 // `dots` of the own rows in `mine` and `gather` to the result `mine` in one loop, which loads the other rows once.
 fn dots_and_gather(
     weight: Tile, theirs: u32, other: Fetched, mine: u32, own: vec4<u32>, before: vec4<f32>, inside: vec4<bool>,
@@ -51,8 +24,8 @@ fn dots_and_gather(
             select(vec4<f32>(), result(mine, own.z + c) * before.z, before.z != 0.0),
             select(vec4<f32>(), result(mine, own.w + c) * before.w, before.w != 0.0),
         );
-#repeat i 8
-        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat i 4
+        let v$i = loaded(theirs, other.at[$i] + c, other.inside[$i]);
 #repeat j $LANES
         t.p$i.s$j = dot4(subgroupBroadcast(v$i, $(j)u), x, t.p$i.s$j);
         sum = spread(weight.p$i.s$j, subgroupBroadcast(v$i, $(j)u), sum);
@@ -101,7 +74,8 @@ fn main(
         let before = vec4(select(1.0, 0.0, part == 0u));
         let products = dots(K, k_row, Q, q_row);
         let s = scores(products, queries, tile, alibi_slope(head));
-        let t = weights_by(s, sums(number, row));
+        let of_rows = stats_of(number + row.at);
+        let t = weights_by(s, of_rows.lse);
         var thin = t;
         if (DROPOUT) {
             thin = thinned_by(t, number + tile * TILE, quad);
@@ -110,8 +84,8 @@ fn main(
         if (DROPOUT) {
             d = thinned_by(d, number + tile * TILE, quad);
         }
-        let scale = Numbers(score_factor(keys_of(batch, row.v0)), score_factor(keys_of(batch, row.v1)));
-        let slope = slopes_by(t, d, means(number, row), scale, products);
+        let scale = score_factor(keys_of(batch, row.at));
+        let slope = slopes_by(t, d, of_rows.mean, scale, products);
         gather(slope, Q, q_row, K, k_row, before, vec4(1.0), inside);
     }
 }

@@ -76,6 +76,15 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { o[i] = value; }
 @group(0) @binding(4) var<storage, read_write> dy: array<vec4<f32>>;
 // With DOCUMENTS, after those where the document of each key starts and ends, exact as f32 below 2^24.
 @group(0) @binding(5) var<storage, read_write> stats: array<vec2<f32>>;
+struct Stats { lse: vec4<f32>, mean: vec4<f32>, }
+
+fn stats_of(rows: vec4<u32>) -> Stats {
+    let x = stats[rows.x];
+    let y = stats[rows.y];
+    let z = stats[rows.z];
+    let w = stats[rows.w];
+    return Stats(vec4(x.x, y.x, z.x, w.x), vec4(x.y, y.y, z.y, w.y));
+}
 
 fn source(which: u32, i: u32) -> vec4<f32> {
     if (which == DY) {

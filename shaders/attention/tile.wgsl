@@ -1,12 +1,13 @@
-// Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 8 parts. Own rows past the end
+// Tiles of scores on CPU adapters: the four own rows of each thread against TILE other rows in 4 parts. Own rows past the end
 // repeat the last row, and their results are not stored. The scores of other rows past the end are hidden, and they count as
 // 0: a weight of 0 times an infinity of the last row would be NaN.
 #import common/lanes
-const TILE = 8u * LANES;
+const TILE = 4u * LANES;
 
-// A tile is eight parts of LANES other rows, one in each lane: s_j of a part is other row j against own rows x, y, z, w.
+// A tile is four parts of LANES other rows, one in each lane: s_j of a part is other row j against own rows x, y, z, w. Eight
+// parts take compilers over twice as long, and training steps take as long.
 struct Tile {
-    p0: Part, p1: Part, p2: Part, p3: Part, p4: Part, p5: Part, p6: Part, p7: Part,
+    p0: Part, p1: Part, p2: Part, p3: Part,
 }
 struct Part {
 #repeat j $LANES
@@ -14,9 +15,8 @@ struct Part {
 #endrepeat
 }
 
-// The other rows that a lane loads, or numbers that belong to them: one for each part.
-struct Fetched { v0: vec4<u32>, v1: vec4<u32>, in0: vec4<bool>, in1: vec4<bool>, }
-struct Numbers { v0: vec4<f32>, v1: vec4<f32>, }
+// The other rows that a lane loads, one for each part, and which of them there are.
+struct Fetched { at: vec4<u32>, inside: vec4<bool>, }
 
 fn dot4(s: vec4<f32>, own: Quads, sum: vec4<f32>) -> vec4<f32> {
     return fma(vec4(s.w), own.r3, fma(vec4(s.z), own.r2, fma(vec4(s.y), own.r1, fma(vec4(s.x), own.r0, sum))));
@@ -41,8 +41,8 @@ fn dots(mine: u32, own: vec4<u32>, theirs: u32, other: Fetched) -> Tile {
         let x = transposed(
             source(mine, own.x + c), source(mine, own.y + c), source(mine, own.z + c), source(mine, own.w + c),
         );
-#repeat i 8
-        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat i 4
+        let v$i = loaded(theirs, other.at[$i] + c, other.inside[$i]);
 #repeat j $LANES
         t.p$i.s$j = dot4(subgroupBroadcast(v$i, $(j)u), x, t.p$i.s$j);
 #endrepeat
@@ -64,8 +64,8 @@ fn gather(
             select(vec4<f32>(), result(to, own.z + c) * before.z, before.z != 0.0),
             select(vec4<f32>(), result(to, own.w + c) * before.w, before.w != 0.0),
         );
-#repeat i 8
-        let v$i = loaded(theirs, other.v$(i / 4)[$(i % 4)] + c, other.in$(i / 4)[$(i % 4)]);
+#repeat i 4
+        let v$i = loaded(theirs, other.at[$i] + c, other.inside[$i]);
 #repeat j $LANES
         sum = spread(t.p$i.s$j, subgroupBroadcast(v$i, $(j)u), sum);
 #endrepeat
@@ -79,22 +79,20 @@ fn gather(
 
 // The numbers of the other rows of a tile, of `count` rows in all: one in each lane for each part.
 fn fetched(tile: u32, lane: u32, count: u32) -> Fetched {
-    let first = vec4(tile * TILE + lane % LANES);
+    let at = vec4(tile * TILE + lane % LANES) + vec4(0u, 1u, 2u, 3u) * LANES;
     let last = vec4(count - 1u);
-    let v0 = first + vec4(0u, 1u, 2u, 3u) * LANES;
-    let v1 = first + vec4(4u, 5u, 6u, 7u) * LANES;
-    return Fetched(min(v0, last), min(v1, last), v0 <= last, v1 <= last);
+    return Fetched(min(at, last), at <= last);
 }
 
 // Offsets of rows in memory.
 fn placed(rows: Fetched, base: u32, pitch: u32) -> Fetched {
-    return Fetched(base + rows.v0 * pitch, base + rows.v1 * pitch, rows.in0, rows.in1);
+    return Fetched(base + rows.at * pitch, rows.inside);
 }
 
 fn scores(t: Tile, own: Band, tile: u32, slope: f32) -> Tile {
     let at = tile * TILE;
     var s = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     s.p$i.s$j = score(t.p$i.s$j, own, vec4(at + $(i * LANES + j)u), slope);
 #endrepeat
@@ -104,7 +102,7 @@ fn scores(t: Tile, own: Band, tile: u32, slope: f32) -> Tile {
 
 fn top(t: Tile, start: vec4<f32>) -> vec4<f32> {
     var top = start;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     top = max(top, t.p$i.s$j);
 #endrepeat
@@ -114,7 +112,7 @@ fn top(t: Tile, start: vec4<f32>) -> vec4<f32> {
 
 fn total(t: Tile, start: vec4<f32>) -> vec4<f32> {
     var sum = start;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     sum += t.p$i.s$j;
 #endrepeat
@@ -125,7 +123,7 @@ fn total(t: Tile, start: vec4<f32>) -> vec4<f32> {
 // e^(score - top), with one `top` per own row.
 fn weights(t: Tile, top: vec4<f32>) -> Tile {
     var w = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     w.p$i.s$j = weight(t.p$i.s$j, top);
 #endrepeat
@@ -134,11 +132,11 @@ fn weights(t: Tile, top: vec4<f32>) -> Tile {
 }
 
 // The same with one `top` per other row.
-fn weights_by(t: Tile, top: Numbers) -> Tile {
+fn weights_by(t: Tile, top: vec4<f32>) -> Tile {
     var w = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
-    w.p$i.s$j = weight(t.p$i.s$j, vec4(subgroupBroadcast(top.v$(i / 4)[$(i % 4)], $(j)u)));
+    w.p$i.s$j = weight(t.p$i.s$j, vec4(subgroupBroadcast(top[$i], $(j)u)));
 #endrepeat
 #endrepeat
     return w;
@@ -147,7 +145,7 @@ fn weights_by(t: Tile, top: Numbers) -> Tile {
 // weight (dweight - mean) scale times the derivative of capping, with one `mean` per own row.
 fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>, products: Tile) -> Tile {
     var s = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     s.p$i.s$j = bent(t.p$i.s$j * (d.p$i.s$j - mean) * scale, products.p$i.s$j);
 #endrepeat
@@ -156,12 +154,12 @@ fn slopes(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>, products: Tile) -
 }
 
 // The same with one `mean` and `scale` per other row.
-fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers, products: Tile) -> Tile {
+fn slopes_by(t: Tile, d: Tile, mean: vec4<f32>, scale: vec4<f32>, products: Tile) -> Tile {
     var s = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
-    s.p$i.s$j = bent(t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean.v$(i / 4)[$(i % 4)], $(j)u)))
-        * subgroupBroadcast(scale.v$(i / 4)[$(i % 4)], $(j)u), products.p$i.s$j);
+    s.p$i.s$j = bent(t.p$i.s$j * (d.p$i.s$j - vec4(subgroupBroadcast(mean[$i], $(j)u)))
+        * subgroupBroadcast(scale[$i], $(j)u), products.p$i.s$j);
 #endrepeat
 #endrepeat
     return s;
@@ -171,7 +169,7 @@ fn slopes_by(t: Tile, d: Tile, mean: Numbers, scale: Numbers, products: Tile) ->
 fn thinned(t: Tile, row: vec4<u32>, tile: u32) -> Tile {
     let quad = tile * (TILE / 4u);
     var s = t;
-#repeat q $(LANES * 2)
+#repeat q $LANES
     let q$q = transposed(
         kept(row.x, quad + $(q)u), kept(row.y, quad + $(q)u), kept(row.z, quad + $(q)u), kept(row.w, quad + $(q)u),
     );
@@ -185,7 +183,7 @@ fn thinned(t: Tile, row: vec4<u32>, tile: u32) -> Tile {
 // Dropout where the own rows are the keys of a vec4 and the other rows are queries from `row` on.
 fn thinned_by(t: Tile, row: u32, quad: u32) -> Tile {
     var s = t;
-#repeat i 8
+#repeat i 4
 #repeat j $LANES
     s.p$i.s$j *= kept(row + $(i * LANES + j)u, quad);
 #endrepeat

@@ -9,8 +9,8 @@
 #import attention/scores
 #import attention/tiles
 
-fn weight_of(s: vec4<f32>, batch: u32, row: vec4<u32>, col: u32, bias: f32, sum: vec4<f32>) -> vec4<f32> {
-    return weight(score(s, queries_of(batch, vec4(min(col, p.cols - 1u))), row, bias), sum);
+fn weight_of(s: vec4<f32>, batch: u32, row: vec4<u32>, col: u32, bias: f32, lse: vec4<f32>) -> vec4<f32> {
+    return weight(score(s, queries_of(batch, vec4(min(col, p.cols - 1u))), row, bias), lse);
 }
 
 fn factors(row: u32, quad: u32) -> Quads {
@@ -45,17 +45,11 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
         let number = (batch * p.heads + head) * p.rows;
         let before = same(select(1.0, 0.0, part == 0u));
         let row = vec4(tile * TILE + thread % 8u * 4u) + vec4(0u, 1u, 2u, 3u);
-        let edge = number + min(row, vec4(p.rows - 1u));
-        let s0 = stats[edge.x];
-        let s1 = stats[edge.y];
-        let s2 = stats[edge.z];
-        let s3 = stats[edge.w];
-        let sum = vec4(s0.x, s1.x, s2.x, s3.x);
-        let mean = vec4(s0.y, s1.y, s2.y, s3.y);
+        let of_rows = stats_of(number + min(row, vec4(p.rows - 1u)));
         let s = dots(thread, keys, col0, queries, tile * TILE);
         let w = Micro(
 #repeat i 8
-            weight_of(s.r$i, batch, row, col + $(i / 4 * 32 + i % 4)u, bias, sum),
+            weight_of(s.r$i, batch, row, col + $(i / 4 * 32 + i % 4)u, bias, of_rows.lse),
 #endrepeat
         );
         let d = dots(thread, values, col0, outer, tile * TILE);
@@ -71,14 +65,14 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(local_invocation_index) t
             dv_sums = gathered(thread, outer, tile * TILE, 0u, dv_sums);
         }
         hold(thread, Micro(
-            bent(w.r0 * (d.r0 * a.r0 - mean) * scale, s.r0),
-            bent(w.r1 * (d.r1 * a.r1 - mean) * scale, s.r1),
-            bent(w.r2 * (d.r2 * a.r2 - mean) * scale, s.r2),
-            bent(w.r3 * (d.r3 * a.r3 - mean) * scale, s.r3),
-            bent(w.r4 * (d.r4 * b.r0 - mean) * scale, s.r4),
-            bent(w.r5 * (d.r5 * b.r1 - mean) * scale, s.r5),
-            bent(w.r6 * (d.r6 * b.r2 - mean) * scale, s.r6),
-            bent(w.r7 * (d.r7 * b.r3 - mean) * scale, s.r7),
+            bent(w.r0 * (d.r0 * a.r0 - of_rows.mean) * scale, s.r0),
+            bent(w.r1 * (d.r1 * a.r1 - of_rows.mean) * scale, s.r1),
+            bent(w.r2 * (d.r2 * a.r2 - of_rows.mean) * scale, s.r2),
+            bent(w.r3 * (d.r3 * a.r3 - of_rows.mean) * scale, s.r3),
+            bent(w.r4 * (d.r4 * b.r0 - of_rows.mean) * scale, s.r4),
+            bent(w.r5 * (d.r5 * b.r1 - of_rows.mean) * scale, s.r5),
+            bent(w.r6 * (d.r6 * b.r2 - of_rows.mean) * scale, s.r6),
+            bent(w.r7 * (d.r7 * b.r3 - of_rows.mean) * scale, s.r7),
         ));
         if (CHUNKS == 0u) {
             gather(thread, queries, tile * TILE, keys, col0, before, same(1.0));

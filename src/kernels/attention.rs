@@ -132,8 +132,8 @@ struct Family {
 
 fn family(limits: &Limits) -> Family {
     match (limits.class, limits.min_subgroup) {
-        (AdapterClass::Cpu, 8..) => Family { passes: &CPU8, own: 32, others: 64, steps: 1 },
-        (AdapterClass::Cpu, 4..) => Family { passes: &CPU4, own: 32, others: 32, steps: 1 },
+        (AdapterClass::Cpu, 8..) => Family { passes: &CPU8, own: 32, others: 32, steps: 1 },
+        (AdapterClass::Cpu, 4..) => Family { passes: &CPU4, own: 32, others: 16, steps: 1 },
         _ => Family { passes: &TILED, own: 64, others: 32, steps: 6 },
     }
 }
