@@ -262,6 +262,17 @@ fn recomputation_and_fusion_can_be_turned_off() {
     assert_eq!(old["hash"], apart["hash"], "--unfused goes on to work");
 }
 
+/// Names of fused operations are as long as what they are made of.
+#[test]
+fn columns_of_kept_results_are_aligned() {
+    let output = wgrad(&["plan", "gpt2", "--batch", "1", "--seq", "64", "--limits", "nvidia"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows = text.lines().skip_while(|line| *line != "kept for the backward pass").skip(1);
+    let columns: Vec<usize> = rows.map_while(|line| line.find("  of ")).collect();
+    assert!(text.contains("  matmul+add+dropout+add  "), "{text}");
+    assert!(columns.len() > 3 && columns.iter().all(|at| *at == columns[0]), "{columns:?} in\n{text}");
+}
+
 #[test]
 fn frozen_parameters_need_fewer_bytes_and_unknown_patterns_are_refused() {
     let plan = ["plan", "resnet18", "--batch", "2", "--json"];

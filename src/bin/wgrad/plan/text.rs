@@ -16,8 +16,11 @@ pub(super) fn print(options: &Options, printed: &Printed) {
     }
     print!("{}", answer.estimate(options.network.batch(model)));
     println!("\nkept for the backward pass");
-    for report::Kept { op, tensors, bytes } in report::kept(plan) {
-        println!("  {op:<14}{:>12}  of {tensors}", Bytes(bytes).to_string());
+    let kept = report::kept(plan);
+    // As wide as the lines below.
+    let width = kept.iter().map(|kept| kept.op.len()).max().unwrap_or(0).max(14);
+    for report::Kept { op, tensors, bytes } in kept {
+        println!("  {op:<width$}{:>12}  of {tensors}", Bytes(bytes).to_string());
     }
     let (time, flops) = (100.0 * plan.work.time_fraction(), 100.0 * plan.work.flops_fraction());
     println!("\ncomputed again  {time:.2} % of the step's modelled time, {flops:.2} % of its arithmetic");
