@@ -133,6 +133,19 @@ fn batch_is_split_into_the_fewest_parts_that_fit() {
     }
 }
 
+/// Parts of the batch are tried with state in host memory where parts alone are not enough.
+#[test]
+fn batch_is_split_and_state_offloaded_where_both_are_needed() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    let options = PlanOptions { optimizer: optimizer("adamw"), ..PlanOptions::default() };
+    let step = |batch| layers(4, batch);
+    let both = PlanOptions { accumulate: 2, offload: Offload::OPTIMIZER, ..options };
+    let budget = Bytes(step(512).expect("valid").plan(&both, &limits).expect("planned").footprint().total());
+    let fitted = compile::fit(step, 1024, &options, budget, &limits).expect("it fits");
+    let changes = fitted.changes.join(", ");
+    assert!(changes.contains("accumulate 2") && changes.contains("offload"), "{changes}");
+}
+
 #[test]
 fn over_budget_error_offers_exactly_the_options_that_fit() {
     let limits = Limits::named("nvidia").expect("a preset");
