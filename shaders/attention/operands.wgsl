@@ -76,6 +76,7 @@ fn set_result(which: u32, i: u32, value: vec4<f32>) { o[i] = value; }
 @group(0) @binding(4) var<storage, read_write> dy: array<vec4<f32>>;
 // With DOCUMENTS, after those where the document of each key starts and ends, exact as f32 below 2^24.
 @group(0) @binding(5) var<storage, read_write> stats: array<vec2<f32>>;
+// Of four rows.
 struct Stats { lse: vec4<f32>, mean: vec4<f32>, }
 
 fn stats_of(rows: vec4<u32>) -> Stats {
