@@ -71,8 +71,8 @@ fn work(effort: Effort, items: usize) -> u64 {
 }
 
 /// Packs the items of one arena into as many chunks as the limit requires. Three methods are tried in order:
-/// one line cut along walls; one line that continues in the next chunk when a chunk is full; items
-/// distributed among chunks. Returns the first result that meets the goal, or else the lowest.
+/// one line cut along walls; items distributed among chunks; one line that continues in the next chunk when a chunk
+/// is full, which takes the longest. Returns the first result that meets the goal, or else the lowest.
 fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Found> {
     let Some(limit) = goal.limit.filter(|&limit| instance.is_modest() && goal.bound > limit) else {
         return line::pack(instance, goal, budget);
@@ -83,11 +83,11 @@ fn pack_arena(instance: &Instance, goal: Goal, budget: &mut Budget) -> Option<Fo
     if cut.as_ref().is_some_and(|found| meets(&found.layout)) {
         return cut;
     }
-    let whole = line::pack(instance, goal, budget);
-    if whole.as_ref().is_some_and(|found| meets(&found.layout)) {
-        return whole;
-    }
     let dealt = pack_dealt(instance, limit, goal.effort, budget).map(split);
+    if dealt.as_ref().is_some_and(|found| meets(&found.layout)) {
+        return dealt;
+    }
+    let whole = line::pack(instance, goal, budget);
     [cut, whole, dealt].into_iter().flatten().min_by_key(|found| found.layout.height())
 }
 
