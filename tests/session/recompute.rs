@@ -275,3 +275,28 @@ fn fit_prefers_exact_changes_and_then_splits_the_batch() {
     }
     assert!(levers.iter().all(|lever| lever.saved_bytes == asked - lever.total_bytes));
 }
+
+#[test]
+fn levers_split_the_batch_until_it_fits_or_parts_hardly_help() {
+    let limits = Limits::default();
+    let options = PlanOptions { optimizer: optimizer(), ..PlanOptions::default() };
+    let total = |parts: u32| {
+        let step = residual(128 / parts as usize).expect("valid");
+        let plan = step.plan(&PlanOptions { accumulate: parts, ..options }, &limits);
+        plan.expect("planned").footprint().total()
+    };
+    let most_parts = |trace: &dyn Fn(usize) -> wgrad::Result<TrainStep>, budget: u64| {
+        let levers = compile::levers(trace, 128, &options, Bytes(budget), &limits).expect("planned");
+        let parts = levers.iter().filter_map(|lever| lever.name.strip_prefix("accumulate ")?.parse().ok());
+        let mut parts: Vec<u32> = parts.collect();
+        parts.sort_unstable();
+        assert!(parts.iter().zip(1..).all(|(&parts, power)| parts == 1 << power), "{parts:?}");
+        parts.pop().expect("some")
+    };
+    for parts in [2, 8] {
+        assert_eq!(most_parts(&residual, total(parts)), parts, "more parts than are enough");
+    }
+    // Most of its bytes are weights and their state.
+    let mlp = small("mlp");
+    assert_eq!(most_parts(&|batch| mlp.train_step(batch), 1), 2, "no number of parts fits");
+}

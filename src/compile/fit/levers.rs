@@ -134,31 +134,35 @@ pub fn levers(
     let asked = whole.plan(&open, limits)?;
     let lever = |name: &str, plan: &Plan, exact| Lever::of(name, plan, (&asked, &options.card), exact);
     let others = others(&whole, options, budget);
-    let known = others.len() as u64;
-    let task = progress::task("ways to save memory", known + parts_of(batch).count() as u64);
-    let planned = parallel::map_and_tell(
-        others.len(),
-        |i| {
+    let task = progress::task("ways to save memory", parts_of(batch).count() as u64);
+    let with_others = || -> Vec<Result<Lever>> {
+        parallel::map(others.len(), |i| {
             let Other { name, step, options, exact } = &others[i];
             let plan = step.as_ref().unwrap_or(&whole).plan_over_budget(options, limits)?;
             Ok(lever(name, &plan, *exact))
-        },
-        |so_far| task.done(so_far as u64),
-    );
-    let mut levers = planned.into_iter().collect::<Result<Vec<_>>>()?;
-    let mut least = u64::MAX;
-    for (i, parts) in (1..).zip(parts_of(batch)) {
-        let accumulate = options.accumulate * parts as u32;
-        let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
-        levers.push(lever(&format!("accumulate {parts}"), &plan, false));
-        task.done(known + i);
-        let total = plan.footprint().total();
-        // More parts save less and less, and their plans take longer.
-        if total <= budget.0 || total.saturating_add(total / 100) > least {
-            break;
+        })
+    };
+    let in_parts = || -> Result<Vec<Lever>> {
+        let mut levers = Vec::new();
+        let mut least = asked.footprint().total();
+        for (i, parts) in (1..).zip(parts_of(batch)) {
+            let accumulate = options.accumulate * parts as u32;
+            let plan = step(batch / parts)?.plan(&PlanOptions { accumulate, ..open }, limits)?;
+            levers.push(lever(&format!("accumulate {parts}"), &plan, false));
+            task.done(i);
+            let total = plan.footprint().total();
+            let saved = least.saturating_sub(total);
+            // Twice as many parts save about half as much, so all that are left save about as much as these, and their plans take longer.
+            if total <= budget.0 || saved < total / 3 && total - saved > budget.0 {
+                break;
+            }
+            least = total;
         }
-        least = total;
-    }
+        Ok(levers)
+    };
+    let (in_parts, with_others) = parallel::both(in_parts, with_others);
+    let mut levers = in_parts?;
+    levers.extend(with_others.into_iter().collect::<Result<Vec<_>>>()?);
     levers.retain(|lever| lever.saved_bytes > 0);
     levers.sort_by(|a, b| b.worth().total_cmp(&a.worth()).then_with(|| a.name.cmp(&b.name)));
     Ok(levers)
