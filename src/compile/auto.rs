@@ -4,10 +4,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
-use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Shard, TrainStep, passes};
+use super::{
+    Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard, TrainStep, passes,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Value};
 use crate::limits::Limits;
+use crate::memory::planner::Effort;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -131,12 +134,12 @@ impl TrainStep {
 
     /// The plan of a search; all ranks repeat what is best for the [leading] one.
     fn plan_of(&self, search: &Search, budget: u64, options: &PlanOptions, limits: &Limits) -> Result<Plan> {
-        let (first, settings) = (leading(options), self.settings(options));
+        let (first, settings) = (leading(options), self.quick_settings(options));
         let plan = match first.parallel.rank == options.parallel.rank {
             true => search.planner.cheapest(budget, limits, &settings)?,
             false => {
                 let of_first = self.search(&first, search.extent, limits)?;
-                let settings = [&settings, &self.settings(&first)];
+                let settings = [&settings, &self.quick_settings(&first)];
                 search.planner.cheapest_of(&of_first.planner, budget, limits, settings)?
             }
         };
@@ -157,7 +160,7 @@ impl TrainStep {
             return Ok(None);
         }
         let (mut seconds, mut fastest) = (all.work.seconds(), None);
-        let settings = self.settings(options);
+        let settings = self.quick_settings(options);
         let task = progress::task("activations in fewer bits", u64::from(EIGHTHS));
         for eighth in 0..EIGHTHS {
             task.done(eighth.into());
@@ -200,8 +203,8 @@ impl TrainStep {
             let wanted = state - found.stays;
             let away = wanted as f64 / state as f64;
             let fewer = self.unkept_search(options, Extent { away, ..search.extent }, limits)?;
-            let choice = (&search.planner, found.retention);
-            let plan = fewer.planner.repeated(choice, limits, &self.settings(options))?;
+            let choice = (&search.planner, &*found.retention);
+            let plan = fewer.planner.repeated(choice, limits, &self.quick_settings(options))?;
             let over = plan.footprint().total().saturating_sub(budget);
             if over == 0 {
                 self.searches.keep(&fewer);
@@ -263,7 +266,12 @@ impl TrainStep {
         let limits = &limits.within(options.precision);
         let options = &leading(options);
         let search = self.search(options, Extent::ALL, limits)?;
-        search.planner.fits(budget, effort, limits, &self.settings(options))
+        search.planner.fits(budget, effort, limits, &self.quick_settings(options))
+    }
+
+    /// The settings of plans of which a search packs many.
+    fn quick_settings(&self, options: &PlanOptions) -> Settings {
+        Settings { effort: Effort::Fast, ..self.settings(options) }
     }
 
     /// The search for the plans of [`Recompute::Auto`] that do as much.

@@ -8,7 +8,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
-use crate::memory::planner::{Certificate, Problem};
+use crate::memory::planner::{Certificate, Effort, Problem};
 use crate::optim::Optimizer;
 use crate::units::Bytes;
 use crate::{parallel, random};
@@ -57,6 +57,8 @@ pub(super) struct Settings {
     pub fuse_updates: bool,
     pub budget: Option<u64>,
     pub guard_bytes: u64,
+    /// How much work is spent on packing.
+    pub effort: Effort,
 }
 
 /// # Errors
@@ -143,7 +145,7 @@ impl Plan {
     }
 
     fn pack(program: Program, limits: &Limits, settings: &Settings) -> Result<Packed> {
-        let (layout, certificate) = Layout::pack(&program, limits, settings.reuse, settings.guard_bytes)?;
+        let (layout, certificate) = Layout::pack(&program, limits, settings)?;
         let peak = Peak::of(&program);
         let Settings { optimizer, seed, parallel, .. } = *settings;
         let (limits, work) = (limits.clone(), Work::default());

@@ -63,13 +63,26 @@ pub(super) struct Frontier {
     rules: Vec<Vec<Retention>>,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,
-    /// Target peaks, the highest first, and the solutions found for each.
-    rungs: Vec<(u64, OnceLock<Vec<Point>>)>,
+    /// The highest target first.
+    rungs: Vec<Rung>,
     /// Script operations that the search for one target may measure.
     work: u64,
-    /// [`Frontier::refined`], once it was asked for.
-    refined: OnceLock<Vec<Point>>,
 }
+
+/// A target peak, and the solutions found for it. They depend on no higher target, which nobody may ask for.
+#[derive(Debug)]
+struct Rung {
+    target: u64,
+    /// By [`FOR_TARGET`], [`FROM_LOWER`] and [`BETWEEN`].
+    found: [OnceLock<Vec<Point>>; 3],
+}
+
+/// What the search for a target finds.
+const FOR_TARGET: usize = 0;
+/// What is found from the best of lower targets, if that is faster.
+const FROM_LOWER: usize = 1;
+/// What keeps more of the best, at heights between a target and the next.
+const BETWEEN: usize = 2;
 
 impl Frontier {
     pub(super) fn new(model: &CostModel, graph: &Graph) -> Self {
@@ -91,23 +104,21 @@ impl Frontier {
         let (peak, floor) = (start.now.peak as f64, model.floor() as f64);
         let share = libm::pow((floor / peak).clamp(lowest, 1.0), 1.0 / rungs as f64);
         let target = |rung: u64| (peak * share.powi(rung as i32 + 1)) as u64;
-        let rungs: Vec<_> = (0..rungs).map(|rung| (target(rung), OnceLock::new())).collect();
+        let rungs: Vec<_> =
+            (0..rungs).map(|rung| Rung { target: target(rung), found: Default::default() }).collect();
         let work = work / rungs.len() as u64;
-        Self {
-            layers: Layers::of(model, graph),
-            groups,
-            rules,
-            start: start.points,
-            rungs,
-            work,
-            refined: OnceLock::new(),
-        }
+        Self { layers: Layers::of(model, graph), groups, rules, start: start.points, rungs, work }
+    }
+
+    /// The number of targets above `room` bytes.
+    fn above(&self, room: u64) -> usize {
+        self.rungs.partition_point(|rung| rung.target > room)
     }
 
     /// The targets about `room` bytes for the step's tensors, the most hopeful first: those within it, then those
     /// above it, because a search may end below its target.
     pub(super) fn near(&self, room: u64) -> impl Iterator<Item = Range<usize>> {
-        let (all, first) = (self.rungs.len(), self.rungs.partition_point(|(target, _)| *target > room));
+        let (all, first) = (self.rungs.len(), self.above(room));
         let pairs = [first, first + 2, first.saturating_sub(2)];
         pairs.into_iter().map(move |from| from.min(all.saturating_sub(2))..all.min(from + 2))
     }
@@ -115,57 +126,69 @@ impl Frontier {
     /// Points of some targets, from the fastest to the one that needs the fewest bytes. Each needs fewer bytes
     /// than all before it.
     pub(super) fn points(&self, model: &CostModel, range: Range<usize>) -> Vec<Point> {
-        let rungs = &self.rungs[range];
-        let missing: Vec<_> = rungs.iter().filter(|(_, points)| points.get().is_none()).collect();
+        let missing = self.missing(range.clone(), FOR_TARGET);
         let task = progress::task("what to compute again", missing.len() as u64);
         let climb = |i: usize| {
-            let (target, points) = missing[i];
-            points.get_or_init(|| {
+            let Rung { target, found } = &self.rungs[missing[i]];
+            found[FOR_TARGET].get_or_init(|| {
                 Search::new(model, *target, self.work).run(self.layers.as_ref(), &self.groups, &self.rules)
             });
         };
         parallel::map_and_tell(missing.len(), climb, |climbed| task.done(climbed as u64));
-        let found = rungs.iter().filter_map(|(_, points)| points.get()).flatten();
-        pareto(self.start.iter().chain(found))
+        self.best(range, FOR_TARGET).into_iter().cloned().collect()
     }
 
-    /// Points of all targets. Where the best within a target is of another one, a search continues from it; then, at heights between
-    /// targets, more of the best is kept.
-    pub(super) fn refined(&self, model: &CostModel) -> &[Point] {
-        self.refined.get_or_init(|| {
-            let points = self.points(model, 0..self.rungs.len());
-            let of_others = self.rungs.iter().filter_map(|(target, own)| {
-                let best = best_within(&points, *target)?;
-                let own = own.get()?.iter().any(|point| point.retention == best.retention);
-                (!own).then_some((*target, best))
-            });
-            let of_others: Vec<_> = of_others.collect();
-            let search = |target: u64, from: &Point, work: u64| {
-                Search::new(model, target, work).keeping_more(&from.retention)
-            };
-            let found = parallel::map(of_others.len(), |i| {
-                let (target, best) = of_others[i];
-                search(target, best, self.work).improved()
-            });
-            let points = pareto(points.iter().chain(found.iter().flatten()));
-            let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
-            let heights = self.rungs.windows(2).flat_map(|pair| {
-                let [from, to] = [pair[0].0, pair[1].0];
-                (1..steps).map(move |step| from - (from - to) * step / steps)
-            });
-            let heights: Vec<u64> = heights.collect();
-            let found = parallel::map(heights.len(), |i| {
-                let best = best_within(&points, heights[i])?;
-                Some(search(heights[i], best, self.work / steps).points)
-            });
-            pareto(points.iter().chain(found.iter().flatten().flatten()))
-        })
+    /// Points of the targets within `room` bytes and of the two above. Where the best within a target is of a lower one, a search
+    /// continues from it; then, at heights between targets, more of the best is kept. More room has all points of less room.
+    pub(super) fn refined(&self, model: &CostModel, room: u64) -> Vec<Point> {
+        let all = self.above(room).saturating_sub(2)..self.rungs.len();
+        self.points(model, all.clone());
+        let search = |target: u64, from: &Point, work: u64| {
+            Search::new(model, target, work).keeping_more(&from.retention)
+        };
+        let missing = self.missing(all.clone(), FROM_LOWER);
+        let found = parallel::map(missing.len(), |i| {
+            let Rung { target, found } = &self.rungs[missing[i]];
+            let best = best_within(&self.best(missing[i]..all.end, FOR_TARGET), *target)?;
+            let own = found[FOR_TARGET].get()?.iter().any(|point| point.retention == best.retention);
+            (!own).then(|| search(*target, best, self.work).improved())
+        });
+        for (rung, found) in missing.into_iter().zip(found) {
+            self.rungs[rung].found[FROM_LOWER].get_or_init(|| found.unwrap_or_default());
+        }
+        let missing = self.missing(all.clone(), BETWEEN);
+        let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
+        let heights = missing.iter().flat_map(|&rung| (1..steps).map(move |step| (rung, step)));
+        let heights: Vec<(usize, u64)> = heights.collect();
+        let found = parallel::map(heights.len(), |i| {
+            let (rung, step) = heights[i];
+            let [from, to] = [self.rungs[rung].target, self.rungs.get(rung + 1)?.target];
+            let height = from - (from - to) * step / steps;
+            let best = best_within(&self.best(rung..all.end, FROM_LOWER), height)?;
+            Some(search(height, best, self.work / steps).points)
+        });
+        for (rung, found) in missing.into_iter().zip(found.chunks(steps as usize - 1)) {
+            let found = found.iter().flatten().flatten();
+            self.rungs[rung].found[BETWEEN].get_or_init(|| found.cloned().collect());
+        }
+        self.best(all, BETWEEN).into_iter().cloned().collect()
+    }
+
+    /// The targets that have not been searched for yet in this way.
+    fn missing(&self, range: Range<usize>, search: usize) -> Vec<usize> {
+        range.filter(|&rung| self.rungs[rung].found[search].get().is_none()).collect()
+    }
+
+    /// The best points that the searches up to `last` found for some targets.
+    fn best(&self, range: Range<usize>, last: usize) -> Vec<&Point> {
+        let found = self.rungs[range].iter().flat_map(|rung| &rung.found[..=last]);
+        pareto(self.start.iter().chain(found.filter_map(OnceLock::get).flatten()))
     }
 }
 
 /// The fastest of points in the order of [`pareto`] that needs at most `target` bytes.
-fn best_within(points: &[Point], target: u64) -> Option<&Point> {
-    points.iter().find(|point| point.peak <= target)
+fn best_within<'a>(points: &[&'a Point], target: u64) -> Option<&'a Point> {
+    points.iter().find(|point| point.peak <= target).copied()
 }
 
 /// The same choice with all kept results in host memory that may be there; `None` if there are none.
@@ -179,7 +202,7 @@ fn all_away(model: &CostModel, rule: &[Retention]) -> Option<Vec<Retention>> {
 }
 
 /// Drops points that another point beats in both time and peak.
-fn pareto<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Point> {
+fn pareto<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<&'a Point> {
     let order = |a: &Point, b: &Point| a.again_s.total_cmp(&b.again_s).then(a.peak.cmp(&b.peak));
     let mut points: Vec<_> = points.collect();
     points.sort_by(|a, b| order(a, b).then_with(|| a.retention.cmp(&b.retention)));
@@ -189,5 +212,5 @@ fn pareto<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Point> {
         best = best.min(point.peak);
         better
     });
-    points.into_iter().cloned().collect()
+    points
 }

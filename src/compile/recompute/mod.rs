@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Node, Value};
 use crate::kernels;
 use crate::limits::{Card, Limits};
+use crate::memory::planner::Effort;
 use crate::parallel;
 use cost_model::CostModel;
 use measure::Meter;
@@ -166,8 +167,9 @@ fn lowest(model: &CostModel, graph: &Graph) -> u64 {
     Meter::new(model).measure(script, 0, u64::MAX).map_or(u64::MAX, |measure| measure.peak)
 }
 
-/// What determines a plan of a planner: the budget that fused updates may fill, and how each forward result is stored.
-type Key = (Option<u64>, Vec<Retention>);
+/// What determines a plan of a planner: the budget that fused updates may fill, the work on packing, and how each forward result is
+/// stored.
+type Key = (Option<u64>, Effort, Vec<Retention>);
 
 /// The plans that were packed. The search for the smallest plan below a budget, and repeated questions about one, try the same
 /// choices.
@@ -180,8 +182,8 @@ struct Known {
 }
 
 /// How each forward result is stored where some of the optimizer state is in host memory.
-pub(super) struct BesideState<'a> {
-    pub retention: &'a [Retention],
+pub(super) struct BesideState {
+    pub retention: Vec<Retention>,
     /// Bytes of the state that stay on the device.
     pub stays: u64,
     /// Modelled time of recomputation and of copies.
@@ -268,14 +270,20 @@ impl RecomputePlanner {
         stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
     }
 
-    fn all_points(&self) -> &[Point] {
-        self.frontier().refined(&self.model)
+    /// Bytes that a budget leaves for the step's tensors.
+    fn room(&self, budget: u64) -> u64 {
+        budget.saturating_sub(self.around() + PARAMS_SLOT * self.model.launches())
+    }
+
+    /// What is known to fit a budget, or to come near it, and all with fewer bytes.
+    fn points_within(&self, budget: u64) -> Vec<Point> {
+        self.frontier().refined(&self.model, self.room(budget))
     }
 
     /// The packed plan of a choice.
     fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (settings.budget, retention.to_vec());
+        let key = (settings.budget, settings.effort, retention.to_vec());
         if let Some((_, plan)) = known().latest.as_ref().filter(|(latest, _)| *latest == key) {
             return Ok(plan.clone());
         }
@@ -289,7 +297,7 @@ impl RecomputePlanner {
     /// Bytes of the packed plan of a choice.
     fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let total = known.totals.get(&(settings.budget, retention.to_vec())).copied();
+        let total = known.totals.get(&(settings.budget, settings.effort, retention.to_vec())).copied();
         drop(known);
         total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
     }
@@ -331,11 +339,9 @@ impl RecomputePlanner {
         if self.around() + self.model.floor() > budget {
             return Ok(false);
         }
-        if self.near_that_fits(budget, limits, settings, &mut None)?.is_some() {
-            return Ok(true);
-        }
-        let all = if effort == SearchEffort::All { self.all_points() } else { &[] };
-        Ok(self.first_that_fits(all, budget, limits, settings, &mut None)?.is_some())
+        let near = self.near_that_fits(budget, limits, settings, &mut None)?.is_some();
+        Ok(near
+            || effort == SearchEffort::All && self.chosen(budget, limits, settings)?.plan.total() <= budget)
     }
 
     /// [`RecomputePlanner::first_that_fits`] among the points of targets near the budget.
@@ -346,9 +352,7 @@ impl RecomputePlanner {
         settings: &Settings,
         smallest: &mut Option<(u64, Vec<Retention>)>,
     ) -> Result<Option<Chosen>> {
-        let uniforms = PARAMS_SLOT * self.model.launches();
-        let room = budget.saturating_sub(self.around() + uniforms);
-        for range in self.frontier().near(room) {
+        for range in self.frontier().near(self.room(budget)) {
             let points = self.frontier().points(&self.model, range);
             if let Some(chosen) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
                 return Ok(Some(chosen));
@@ -415,9 +419,9 @@ impl RecomputePlanner {
 
     /// The choice with the least modelled time of recomputation and of copies, if the bytes of `state` that have no room within `budget`
     /// are copied to the host and back.
-    pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState<'_>> {
+    pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState> {
         let around = self.around();
-        let all = self.all_points().iter().filter_map(|Point { retention, peak, again_s }| {
+        let all = self.points_within(budget).into_iter().filter_map(|Point { retention, peak, again_s }| {
             let stays = budget.checked_sub(around + peak)?.min(state);
             let seconds = again_s + 2.0 * (state - stays) as f64 / card.host_bytes_per_s;
             Some(BesideState { retention, stays, seconds })
@@ -426,10 +430,9 @@ impl RecomputePlanner {
     }
 
     fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
-        // Also for a budget out of reach: a search for a higher target may end at the smallest plan.
-        let all = self.all_points();
         let that_fits = |budget, smallest: &mut Option<(u64, Vec<Retention>)>| {
-            if let Some(chosen) = self.first_that_fits(all, budget, limits, settings, smallest)? {
+            let points = self.points_within(budget);
+            if let Some(chosen) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
                 return Ok(Some(chosen));
             }
             // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
@@ -439,6 +442,7 @@ impl RecomputePlanner {
         if let Some(chosen) = that_fits(budget, &mut smallest)? {
             return Ok(chosen);
         }
+        let all = self.points_within(budget);
         let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
         let total = self.total(&least.retention, limits, settings)?;
         let (mut total, mut retention) = smallest
@@ -448,6 +452,8 @@ impl RecomputePlanner {
         while let Some(fewer) = that_fits(total - 1, &mut None)? {
             (total, retention) = (fewer.plan.total(), fewer.retention);
         }
-        Ok(Chosen { plan: self.packed(&retention, limits, settings)?, retention })
+        // What no quick packing fits may fit with more work.
+        let settings = Settings { effort: Effort::Balanced, ..settings.clone() };
+        Ok(Chosen { plan: self.packed(&retention, limits, &settings)?, retention })
     }
 }

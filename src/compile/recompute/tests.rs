@@ -40,7 +40,7 @@ fn measured_peaks_and_times_match_the_programs() {
             bare.nodes.truncate(bare.nodes.len() - pairs);
             // Gradients of some weights apply a norm again by themselves, in every program.
             let Work { step_s, again_s: own_s, .. } = work(&bare, &bare, &limits);
-            let points = planner.all_points();
+            let points = planner.points_within(u64::MAX);
             lower += usize::from(points.len() > 1);
             again += usize::from(points.last().is_some_and(|point| point.again_s > 0.01 * step_s));
             for point in points.iter().step_by(points.len().div_ceil(12)) {
@@ -123,7 +123,7 @@ fn measured_times_match_the_programs() {
     let limits = Limits::default();
     for name in ["resnet18", "mobilenet-v2"] {
         let planner = planner(&small(name), &limits, false);
-        let points = planner.all_points();
+        let points = planner.points_within(u64::MAX);
         let step_s = work(&planner.graph, &planner.graph, &limits).step_s;
         assert!(
             points.len() > 3 && points.last().expect("some").again_s > 0.01 * step_s,
@@ -141,7 +141,7 @@ fn measured_times_match_the_programs() {
 fn fastest_point_that_fits_is_taken() {
     let limits = Limits::default();
     let planner = planner(&small("resnet18"), &limits, false);
-    let points = planner.all_points();
+    let points = planner.points_within(u64::MAX);
     let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
     let total = |point: &Point| {
         let program = planner.program(&point.retention, &limits).expect("it can be built");
@@ -157,13 +157,33 @@ fn fastest_point_that_fits_is_taken() {
     }
 }
 
+/// A budget gets the same points whatever was asked before, and a larger one none that are worse.
+#[test]
+fn points_depend_on_the_budget_alone() {
+    let limits = Limits::default();
+    let step = deep(40);
+    let [asked, fresh] = [(); 2].map(|()| planner(&step, &limits, false));
+    let all = fresh.points_within(u64::MAX);
+    let budgets = [0, all[0].peak / 4, all[0].peak / 2].map(|room| asked.around() + room);
+    let mut least: Vec<Point> = Vec::new();
+    for points in budgets.map(|budget| asked.points_within(budget)).iter().chain([&all]) {
+        for Point { peak, again_s, .. } in &least {
+            let as_good = |point: &Point| point.peak <= *peak && point.again_s <= *again_s;
+            assert!(points.iter().any(as_good), "{peak} bytes in {again_s} s are lost");
+        }
+        least.clone_from(points);
+    }
+    let key = |points: &[Point]| points.iter().map(|p| (p.retention.clone(), p.peak)).collect::<Vec<_>>();
+    assert!(key(&asked.points_within(u64::MAX)) == key(&all), "the order of the questions matters");
+}
+
 /// A chain of equal layers with known optimal checkpoints: the search is never slower than they are.
 #[test]
 fn search_is_never_slower_than_optimal_checkpoints() {
     let limits = Limits::default();
     let planner = planner(&deep(40), &limits, false);
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
-    let points = planner.all_points();
+    let points = planner.points_within(u64::MAX);
     let most = points.iter().map(|point| point.peak).max().expect("some");
     let (mut writer, mut meter, mut compared) =
         (Writer::new(&planner.model), measure::Meter::new(&planner.model), 0);

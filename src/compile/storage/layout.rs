@@ -1,9 +1,10 @@
 //! Memory layout: persistent storages get arenas of their own, and the rest is packed by lifetime.
 
 use super::program::{Program, Storage, StorageId};
+use crate::compile::Settings;
 use crate::error::Result;
 use crate::limits::{ALIGNMENT, Limits};
-use crate::memory::planner::{self, Certificate, Effort, Item, Options, Problem};
+use crate::memory::planner::{self, Certificate, Item, Options, Problem};
 
 /// A buffer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,9 +68,9 @@ impl Layout {
     pub(in crate::compile) fn pack(
         program: &Program,
         limits: &Limits,
-        reuse: bool,
-        guard_bytes: u64,
+        settings: &Settings,
     ) -> Result<(Self, Certificate)> {
+        let &Settings { reuse, guard_bytes, effort, .. } = settings;
         let storages = &program.storages;
         let everywhere = Region { arena: Arena { persistent: true, index: 0 }, offset: 0 };
         let mut layout = Self {
@@ -83,7 +84,7 @@ impl Layout {
         let problem = step_problem(program, limits, reuse, guard_bytes);
         let near = || planner::lower_bound(&problem.items).map(|bound| bound.saturating_add(bound / LET_BE));
         let capacity = if problem.items.len() > LARGE { near() } else { None };
-        let options = Options { effort: Effort::Balanced, capacity, ..Options::default() };
+        let options = Options { effort, capacity, ..Options::default() };
         let packing = planner::solve(&problem, &options)?;
         for (&i, placement) in transient.iter().zip(&packing.solution.placements) {
             let arena = Arena { persistent: false, index: placement.arena };
