@@ -34,16 +34,20 @@ pub(in crate::compile) struct Slot {
 /// An operation. Ranges index [`CostModel::list`].
 #[derive(Clone, Debug)]
 pub(in crate::compile) struct Work {
-    /// Slots read, each once.
+    /// Slots read, each once, those in the step's arenas before persistent ones.
     reads: Range<u32>,
+    /// Number of `reads` in the step's arenas.
+    held: u32,
     /// Slots written.
     writes: Range<u32>,
-    /// Positions in `reads` of slots that the first result may overwrite, the preferred one first.
+    /// Positions in `reads` of slots in the step's arenas that the first result may overwrite, the preferred one first.
     over: Range<u32>,
     /// Slots changed in place.
     changes: Range<u32>,
     /// Bytes of workspace, of all results, and of operands copied from the host.
     pub room: u64,
+    /// Bytes of all results.
+    pub written: u64,
     /// Number of dispatches.
     pub launches: u64,
     /// Modelled time, in seconds.
@@ -130,9 +134,12 @@ impl CostModel {
         let operands: Vec<u32> = node.inputs.iter().map(slot).collect();
         let writes: Vec<u32> = node.outputs.iter().map(slot).collect();
         let changes: Vec<u32> = node.op.mutates().iter().map(|&i| operands[i]).collect();
+        let persistent = |slot: u32| self.slots[slot as usize].persistent;
         let mut reads = operands.clone();
-        reads.sort_unstable();
+        reads.sort_unstable_by_key(|&slot| (persistent(slot), slot));
         reads.dedup();
+        let held = reads.partition_point(|&slot| !persistent(slot));
+        let written = writes.iter().map(|&slot| self.slots[slot as usize].bytes).sum();
         let (mut room, mut launches, mut seconds, mut over) = (0, 0, 0.0, Vec::new());
         let forward = node.phase == Phase::Forward;
         if forward && matches!(node.op, Op::Cast(_)) && self.slots[operands[0] as usize].persistent {
@@ -143,7 +150,7 @@ impl CostModel {
             if let Some(&(shape, _)) = outputs.first() {
                 // No operand may share memory with another, or the result would overwrite both.
                 let alone = |i: &usize| operands.iter().filter(|&&slot| slot == operands[*i]).count() == 1;
-                let place = |i: usize| reads.binary_search(&operands[i]).ok().map(|at| at as u32);
+                let place = |i: usize| reads[..held].binary_search(&operands[i]).ok().map(|at| at as u32);
                 let candidates = kernels::in_place_inputs(&node.op, &inputs, shape).into_iter();
                 over = candidates.filter(alone).filter_map(place).collect();
             }
@@ -153,10 +160,7 @@ impl CostModel {
             let scratch = lowered.workspace.iter().map(|&bytes| padded(bytes).unwrap_or(u64::MAX / 4));
             let passing = graph.offloaded_operands(node).map(|i| graph.operand_bytes(node, i));
             let passing = passing.map(|bytes| padded(bytes).unwrap_or(u64::MAX / 4));
-            room = scratch
-                .chain(passing)
-                .chain(writes.iter().map(|&slot| self.slots[slot as usize].bytes))
-                .sum();
+            room = scratch.chain(passing).sum::<u64>() + written;
             launches = lowered.launches.len() as u64;
             seconds = kernels::jobs(&site, &lowered).iter().map(|job| card.seconds(job)).sum();
         }
@@ -170,7 +174,9 @@ impl CostModel {
             writes: range(&writes),
             over: range(&over),
             changes: range(&changes),
+            held: held as u32,
             room,
+            written,
             launches,
             seconds,
             forward,
@@ -259,13 +265,19 @@ impl CostModel {
         self.part(&work.reads)
     }
 
+    /// Those of [`CostModel::reads`] that are in the step's arenas.
+    #[inline]
+    pub(in crate::compile) fn held(&self, work: &Work) -> &[u32] {
+        &self.reads(work)[..work.held as usize]
+    }
+
     /// Slots that an operation writes.
     #[inline]
     pub(in crate::compile) fn writes(&self, work: &Work) -> &[u32] {
         self.part(&work.writes)
     }
 
-    /// Positions in [`CostModel::reads`] of slots that the first result may overwrite, the preferred one
+    /// Positions in [`CostModel::held`] of slots that the first result may overwrite, the preferred one
     /// first.
     #[inline]
     pub(in crate::compile) fn over(&self, work: &Work) -> &[u32] {

@@ -103,7 +103,7 @@ impl<'a> Meter<'a> {
                     Some(read) => freed += if read { 0 } else { self.bytes[slot as usize] },
                 }
             }
-            let reads = model.reads(work).iter().map(|&slot| (slot, read_later[slot as usize].replace(true)));
+            let reads = model.held(work).iter().map(|&slot| (slot, read_later[slot as usize].replace(true)));
             let reads: Vec<(u32, Option<bool>)> = reads.collect();
             for &(slot, later) in &reads {
                 match later {
@@ -113,13 +113,13 @@ impl<'a> Meter<'a> {
             }
             for &at in model.over(work) {
                 let (slot, later) = reads[at as usize];
-                if later != Some(true) && !model.slots[slot as usize].persistent {
+                if later != Some(true) {
                     self.over.push((slot, later.is_some()));
                 }
             }
             self.first.push(First {
                 room: work.room,
-                written: model.writes(work).iter().map(|&slot| self.bytes[slot as usize]).sum(),
+                written: work.written,
                 freed,
                 ends: ends..self.ends.len(),
                 over: over..self.over.len(),
@@ -171,7 +171,7 @@ impl<'a> Meter<'a> {
                 continue;
             }
             let work = &model.works[step.node as usize];
-            let reads = model.reads(work);
+            let reads = model.held(work);
             let last = &self.last[end - reads.len()..end];
             end -= reads.len();
             // The first result overwrites an operand after its last read.
@@ -180,9 +180,7 @@ impl<'a> Meter<'a> {
             if step.again {
                 measure.again_s += work.seconds;
             }
-            for &slot in model.writes(work) {
-                live += bytes(slot);
-            }
+            live += work.written;
             live -= unread + std::mem::take(&mut unread_inputs);
             for (&slot, last) in reads.iter().zip(last) {
                 live -= if *last { bytes(slot) } else { 0 };
@@ -205,7 +203,9 @@ impl<'a> Meter<'a> {
                 continue;
             }
             let work = &model.works[step.node as usize];
-            for (at, &slot) in model.writes(work).iter().enumerate() {
+            // Updates write nothing in the step's arenas.
+            let writes = if work.written > 0 { model.writes(work) } else { &[] };
+            for (at, &slot) in writes.iter().enumerate() {
                 let later = &mut read_later[slot as usize];
                 let fresh = step.fresh >> at & 1 == 1;
                 if !(fresh && *later) {
@@ -213,10 +213,8 @@ impl<'a> Meter<'a> {
                 }
                 *later &= !fresh;
             }
-            last.extend(model.reads(work).iter().map(|&slot| {
-                let later = std::mem::replace(&mut read_later[slot as usize], true);
-                !later && !model.slots[slot as usize].persistent
-            }));
+            let reads = model.held(work).iter();
+            last.extend(reads.map(|&slot| !std::mem::replace(&mut read_later[slot as usize], true)));
         }
     }
 }

@@ -70,7 +70,7 @@ impl<'a> Writer<'a> {
         for (at, &n) in model.order.iter().enumerate().skip(model.first().len()) {
             let work = &model.works[n as usize];
             if !work.forward {
-                for &slot in model.reads(work) {
+                for &slot in model.held(work) {
                     if self.missing[slot as usize] {
                         self.need(slot, at, retention)?;
                     }
@@ -117,7 +117,7 @@ impl<'a> Writer<'a> {
                 }
                 continue;
             }
-            let reads = model.reads(work);
+            let reads = model.held(work);
             let rest = &reads[next as usize..];
             if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
                 self.stack.push((slot, n, next + i as u32 + 1));
@@ -128,7 +128,7 @@ impl<'a> Writer<'a> {
             if !self.missing[slot as usize] {
                 continue;
             }
-            if reads.iter().any(|&read| self.changed_at[read as usize] < at) {
+            if model.reads(work).iter().any(|&read| self.changed_at[read as usize] < at) {
                 // A slot kept for one reader is recomputed only for that reader: keep the reader's result
                 // instead.
                 let blamed = match self.stack.last() {
