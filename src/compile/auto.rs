@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::plan::PackingEffort;
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{
     Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard, TrainStep, passes,
@@ -10,7 +11,6 @@ use super::{
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Value};
 use crate::limits::Limits;
-use crate::memory::planner::Effort;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -271,7 +271,9 @@ impl TrainStep {
 
     /// The settings of plans of which a search packs many.
     fn quick_settings(&self, options: &PlanOptions) -> Settings {
-        Settings { effort: Effort::Fast, ..self.settings(options) }
+        // Plans of a batch in parts have many tensors that are alike: more work gains little.
+        let packing = if options.accumulate > 1 { PackingEffort::Fast } else { PackingEffort::FastIfNear };
+        Settings { packing, ..self.settings(options) }
     }
 
     /// The search for the plans of [`Recompute::Auto`] that do as much.

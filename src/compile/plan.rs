@@ -8,7 +8,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
-use crate::memory::planner::{Certificate, Effort, Problem};
+use crate::memory::planner::{Certificate, Problem};
 use crate::optim::Optimizer;
 use crate::units::Bytes;
 use crate::{parallel, random};
@@ -57,8 +57,18 @@ pub(super) struct Settings {
     pub fuse_updates: bool,
     pub budget: Option<u64>,
     pub guard_bytes: u64,
-    /// How much work is spent on packing.
-    pub effort: Effort,
+    pub packing: PackingEffort,
+}
+
+/// How much work is spent on packing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PackingEffort {
+    /// [`Effort::Fast`](crate::memory::planner::Effort::Fast).
+    Fast,
+    /// Fast, and balanced if that ends far above the bound.
+    FastIfNear,
+    #[default]
+    Balanced,
 }
 
 /// # Errors

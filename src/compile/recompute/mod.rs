@@ -20,14 +20,13 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::analysis::Views;
 use super::passes::Gathers;
-use super::plan::Packed;
+use super::plan::{Packed, PackingEffort};
 use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Node, Value};
 use crate::kernels;
 use crate::limits::{Card, Limits};
-use crate::memory::planner::Effort;
 use crate::parallel;
 use cost_model::CostModel;
 use measure::Meter;
@@ -169,7 +168,7 @@ fn lowest(model: &CostModel, graph: &Graph) -> u64 {
 
 /// What determines a plan of a planner: the budget that fused updates may fill, the work on packing, and how each forward result is
 /// stored.
-type Key = (Option<u64>, Effort, Vec<Retention>);
+type Key = (Option<u64>, PackingEffort, Vec<Retention>);
 
 /// The plans that were packed. The search for the smallest plan below a budget, and repeated questions about one, try the same
 /// choices.
@@ -283,7 +282,7 @@ impl RecomputePlanner {
     /// The packed plan of a choice.
     fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (settings.budget, settings.effort, retention.to_vec());
+        let key = (settings.budget, settings.packing, retention.to_vec());
         if let Some((_, plan)) = known().latest.as_ref().filter(|(latest, _)| *latest == key) {
             return Ok(plan.clone());
         }
@@ -297,7 +296,7 @@ impl RecomputePlanner {
     /// Bytes of the packed plan of a choice.
     fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let total = known.totals.get(&(settings.budget, settings.effort, retention.to_vec())).copied();
+        let total = known.totals.get(&(settings.budget, settings.packing, retention.to_vec())).copied();
         drop(known);
         total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
     }
@@ -453,7 +452,7 @@ impl RecomputePlanner {
             (total, retention) = (fewer.plan.total(), fewer.retention);
         }
         // What no quick packing fits may fit with more work.
-        let settings = Settings { effort: Effort::Balanced, ..settings.clone() };
+        let settings = Settings { packing: PackingEffort::Balanced, ..settings.clone() };
         Ok(Chosen { plan: self.packed(&retention, limits, &settings)?, retention })
     }
 }
