@@ -134,7 +134,8 @@ pub fn levers(
     let asked = whole.plan(&open, limits)?;
     let lever = |name: &str, plan: &Plan, exact| Lever::of(name, plan, (&asked, &options.card), exact);
     let others = others(&whole, options, budget);
-    let task = progress::task("ways to save memory", parts_of(batch).count() as u64);
+    // Those that leave the batch whole count as one.
+    let task = progress::task("ways to save memory", 1 + parts_of(batch).count() as u64);
     let with_others = || -> Vec<Result<Lever>> {
         parallel::map(others.len(), |i| {
             let Other { name, step, options, exact } = &others[i];

@@ -170,6 +170,10 @@ fn lowest(model: &CostModel, graph: &Graph) -> u64 {
 /// stored.
 type Key = (Option<u64>, PackingEffort, Vec<Retention>);
 
+fn key(settings: &Settings, retention: &[Retention]) -> Key {
+    (settings.budget, settings.packing, retention.to_vec())
+}
+
 /// The plans that were packed. The search for the smallest plan below a budget, and repeated questions about one, try the same
 /// choices.
 #[derive(Debug, Default)]
@@ -282,7 +286,7 @@ impl RecomputePlanner {
     /// The packed plan of a choice.
     fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (settings.budget, settings.packing, retention.to_vec());
+        let key = key(settings, retention);
         if let Some((_, plan)) = known().latest.as_ref().filter(|(latest, _)| *latest == key) {
             return Ok(plan.clone());
         }
@@ -296,7 +300,7 @@ impl RecomputePlanner {
     /// Bytes of the packed plan of a choice.
     fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let total = known.totals.get(&(settings.budget, settings.packing, retention.to_vec())).copied();
+        let total = known.totals.get(&key(settings, retention)).copied();
         drop(known);
         total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
     }
