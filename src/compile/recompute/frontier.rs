@@ -47,6 +47,7 @@ const LENGTHS: [Length; 5] =
 /// How many target peaks are searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::compile) enum SearchEffort {
+    /// All that the budget can use.
     All,
     /// A few about the budget, which take less time.
     Near,
@@ -158,14 +159,14 @@ impl Frontier {
         }
         let missing = self.missing(all.clone(), BETWEEN);
         let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
-        let heights = missing.iter().flat_map(|&rung| (1..steps).map(move |step| (rung, step)));
-        let heights: Vec<(usize, u64)> = heights.collect();
+        let known = parallel::map(missing.len(), |i| self.best(missing[i]..all.end, FROM_LOWER));
+        let heights = missing.iter().zip(&known).flat_map(|rung| (1..steps).map(move |step| (rung, step)));
+        let heights: Vec<_> = heights.collect();
         let found = parallel::map(heights.len(), |i| {
-            let (rung, step) = heights[i];
+            let ((&rung, known), step) = heights[i];
             let [from, to] = [self.rungs[rung].target, self.rungs.get(rung + 1)?.target];
             let height = from - (from - to) * step / steps;
-            let best = best_within(&self.best(rung..all.end, FROM_LOWER), height)?;
-            Some(search(height, best, self.work / steps).points)
+            Some(search(height, best_within(known, height)?, self.work / steps).points)
         });
         for (rung, found) in missing.into_iter().zip(found.chunks(steps as usize - 1)) {
             let found = found.iter().flatten().flatten();

@@ -445,12 +445,11 @@ impl RecomputePlanner {
         if let Some(chosen) = that_fits(budget, &mut smallest)? {
             return Ok(chosen);
         }
-        let all = self.points_within(budget);
-        let least = all.last().ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?;
-        let total = self.total(&least.retention, limits, settings)?;
-        let (mut total, mut retention) = smallest
-            .filter(|(smallest, _)| *smallest < total)
-            .unwrap_or_else(|| (total, least.retention.clone()));
+        let least = self.points_within(budget).pop();
+        let least = least.ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?.retention;
+        let total = self.total(&least, limits, settings)?;
+        let (mut total, mut retention) =
+            smallest.filter(|(smallest, _)| *smallest < total).unwrap_or((total, least));
         // What smaller budgets find: points with as many bytes alive have different numbers of dispatches.
         while let Some(fewer) = that_fits(total - 1, &mut None)? {
             (total, retention) = (fewer.plan.total(), fewer.retention);
