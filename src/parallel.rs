@@ -1,13 +1,53 @@
 //! Runs independent tasks on all cores. Which core runs a task does not affect any result.
 
-use std::cell::Cell;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{Builder, Scope};
 
-thread_local! {
-    /// Cores that this thread leaves to other tasks of [`both`].
-    static BUSY: Cell<usize> = const { Cell::new(0) };
+/// Cores that no thread of [`map`] and [`both`] uses. Tasks may start tasks themselves: who finds a core starts a thread on it.
+#[derive(Debug)]
+struct Cores(AtomicIsize);
+
+/// A core that a thread uses, until this is dropped.
+struct Core<'a>(&'a Cores);
+
+/// The core of a thread that waits for others, which may use it until this is dropped.
+struct Lent<'a>(&'a Cores);
+
+impl Cores {
+    /// With `spare` cores besides that of the calling thread.
+    fn new(spare: usize) -> Self {
+        Self(AtomicIsize::new(spare as isize))
+    }
+
+    fn of_machine() -> &'static Self {
+        static ALL: OnceLock<Cores> = OnceLock::new();
+        ALL.get_or_init(|| Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) - 1))
+    }
+
+    fn take(&self) -> Option<Core<'_>> {
+        let less = |spare: isize| (spare > 0).then(|| spare - 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then_some(Core(self))
+    }
+
+    fn lend(&self) -> Lent<'_> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Lent(self)
+    }
+}
+
+impl Drop for Core<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        // Less than none are spare for a while if another thread uses the core.
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Calls `run` for each index below `tasks` on up to one thread per core, and returns the results by index.
@@ -22,17 +62,11 @@ pub(crate) fn map_and_tell<T: Send>(
     run: impl Fn(usize) -> T + Sync,
     tell: impl Fn(usize),
 ) -> Vec<T> {
-    map_on(spare_cores(), tasks, run, tell)
-}
-
-/// Cores that this thread may use.
-fn spare_cores() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    cores.saturating_sub(BUSY.get()).max(1)
+    map_on(Cores::of_machine(), tasks, run, tell)
 }
 
 fn map_on<T: Send>(
-    threads: usize,
+    cores: &Cores,
     tasks: usize,
     run: impl Fn(usize) -> T + Sync,
     tell: impl Fn(usize),
@@ -42,51 +76,70 @@ fn map_on<T: Send>(
         let result = run(task);
         results.lock().unwrap_or_else(PoisonError::into_inner)[task] = Some(result);
     };
-    run_on(threads, tasks, &one, &tell);
+    let [next, done] = [0, 0].map(AtomicUsize::new);
+    Queue { cores, tasks, next, done, run: &one }.run(&tell);
     results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
-/// Calls `run` for each index. It is not generic, so that a program has it once.
-fn run_on(threads: usize, tasks: usize, run: &(dyn Fn(usize) + Sync), tell: &dyn Fn(usize)) {
-    let [next, done] = [0, 0].map(AtomicUsize::new);
-    let work = |tell: &dyn Fn(usize)| {
+/// Tasks for all threads that find a core. It is not generic, so that a program has its code once.
+struct Queue<'a> {
+    cores: &'a Cores,
+    tasks: usize,
+    next: AtomicUsize,
+    done: AtomicUsize,
+    run: &'a (dyn Fn(usize) + Sync),
+}
+
+impl Queue<'_> {
+    fn run(&self, tell: &dyn Fn(usize)) {
+        let _lent = std::thread::scope(|scope| {
+            self.work(scope, tell);
+            self.cores.lend()
+        });
+    }
+
+    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, tell: &dyn Fn(usize)) {
         loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
+            let task = self.next.fetch_add(1, Ordering::Relaxed);
+            if task >= self.tasks {
                 return;
             }
-            run(task);
-            tell(done.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(tasks) {
-            if std::thread::Builder::new().spawn_scoped(scope, || work(&|_| ())).is_err() {
-                break;
+            // Before each task: another thread may have left its core since the last one.
+            if task + 1 < self.tasks
+                && let Some(core) = self.cores.take()
+            {
+                let help = move || {
+                    let _core = core;
+                    self.work(scope, &|_| ());
+                };
+                // Where no thread can be started, this one runs the tasks.
+                let _ = Builder::new().spawn_scoped(scope, help);
             }
+            (self.run)(task);
+            tell(self.done.fetch_add(1, Ordering::Relaxed) + 1);
         }
-        work(tell);
-    });
-}
-
-/// Calls `here` on the calling thread while another thread calls `there`, and leaves each a core. Where no core is spare or no
-/// thread can be started, the calling thread calls both.
-pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
-    both_on(spare_cores(), here, there)
-}
-
-fn both_on<A, B: Send>(threads: usize, here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
-    if threads < 2 {
-        return (here(), there());
     }
-    let busy = BUSY.get() + 1;
+}
+
+/// Calls `here` on the calling thread while another thread calls `there`. Where no core is spare or no thread can be started, the
+/// calling thread calls both.
+pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    both_on(Cores::of_machine(), here, there)
+}
+
+fn both_on<A, B: Send>(cores: &Cores, here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    let Some(core) = cores.take() else { return (here(), there()) };
     let there = Mutex::new(Some(there));
     let run = || there.lock().unwrap_or_else(PoisonError::into_inner).take().expect("called once")();
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, || leaving(busy, run));
-        match thread {
+        let on_core = || {
+            let _core = core;
+            run()
+        };
+        match Builder::new().spawn_scoped(scope, on_core) {
             Ok(thread) => {
-                let here = leaving(busy, here);
+                let here = here();
+                let _lent = cores.lend();
                 (here, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             }
             Err(_) => (here(), run()),
@@ -94,36 +147,25 @@ fn both_on<A, B: Send>(threads: usize, here: impl FnOnce() -> A, there: impl FnO
     })
 }
 
-/// Calls `run`, which leaves this many cores to others.
-fn leaving<R>(busy: usize, run: impl FnOnce() -> R) -> R {
-    /// Restores the number, even after a panic.
-    struct Before(usize);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            BUSY.set(self.0);
-        }
-    }
-    let _before = Before(BUSY.replace(busy));
-    run()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn spare(cores: &Cores) -> isize {
+        cores.0.load(Ordering::Relaxed)
+    }
+
     #[test]
     fn both_results_are_returned_and_a_panic_is_passed_on() {
         assert_eq!(both(|| 1, || "two"), (1, "two"));
-        let busy = || BUSY.get();
-        assert_eq!(both_on(3, busy, || both_on(2, busy, busy)), (1, (2, 2)));
-        assert_eq!(both_on(1, busy, busy), (0, 0));
-        assert_eq!(BUSY.get(), 0);
-        for threads in [1, 2] {
-            let caught = std::panic::catch_unwind(|| both_on(threads, || 1, || panic!("there")));
+        for n in [0, 1, 2] {
+            let cores = Cores::new(n);
+            assert_eq!(both_on(&cores, || 1, || both_on(&cores, || 2, || 3)), (1, (2, 3)));
+            let caught = std::panic::catch_unwind(|| both_on(&cores, || 1, || panic!("there")));
             assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "there");
-            let caught = std::panic::catch_unwind(|| both_on(threads, || panic!("here"), || 2));
+            let caught = std::panic::catch_unwind(|| both_on(&cores, || panic!("here"), || 2));
             assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "here");
-            assert_eq!(BUSY.get(), 0);
+            assert_eq!(spare(&cores), n as isize);
         }
     }
 
@@ -131,10 +173,41 @@ mod tests {
     fn results_are_in_the_order_of_the_tasks_for_any_number_of_threads() {
         let squares: Vec<usize> = (0..100).map(|i| i * i).collect();
         for threads in [1, 2, 7, 200] {
+            let cores = Cores::new(threads - 1);
             let most = std::cell::Cell::new(0);
-            assert_eq!(map_on(threads, 100, |i| i * i, |so_far| most.set(so_far.max(most.get()))), squares);
+            let told = |so_far: usize| most.set(so_far.max(most.get()));
+            assert_eq!(map_on(&cores, 100, |i| i * i, told), squares);
             assert!(most.get() <= 100 && (threads > 1 || most.get() == 100));
+            assert_eq!(spare(&cores), threads as isize - 1);
         }
-        assert_eq!(map_on(3, 0, |i| i, |_| ()), [0usize; 0]);
+        assert_eq!(map_on(&Cores::new(2), 0, |i| i, |_| ()), [0usize; 0]);
+    }
+
+    #[test]
+    fn a_core_that_becomes_spare_helps_with_the_rest() {
+        let cores = Cores::new(1);
+        let wait_until = |reached: &dyn Fn() -> bool| {
+            let start = std::time::Instant::now();
+            while !reached() && start.elapsed().as_secs() < 20 {
+                std::thread::yield_now();
+            }
+            reached()
+        };
+        let [begun, arrived] = [0, 0].map(AtomicUsize::new);
+        let task = |i: usize| match i {
+            // It ends when the other thread has left its core.
+            0 => {
+                begun.store(1, Ordering::Relaxed);
+                wait_until(&|| spare(&cores) == 1)
+            }
+            // These run at the same time.
+            _ => {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                wait_until(&|| arrived.load(Ordering::Relaxed) == 2)
+            }
+        };
+        let there = || wait_until(&|| begun.load(Ordering::Relaxed) == 1);
+        assert_eq!(both_on(&cores, || map_on(&cores, 3, task, |_| ()), there), (vec![true; 3], true));
+        assert_eq!(spare(&cores), 1);
     }
 }

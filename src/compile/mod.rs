@@ -24,8 +24,8 @@ mod storage;
 pub(crate) use analysis::Views;
 #[cfg(feature = "internals")]
 pub use analysis::Views;
-pub(crate) use fit::max_batches;
 pub use fit::{Fitted, Lever, Planned, fit, levers, max_batch, max_seq};
+pub(crate) use fit::{find_fit, max_batches};
 pub use launches::PlannedLaunch;
 pub use options::PlanOptions;
 pub use parallel::{Parallel, Shard, WireTimes};

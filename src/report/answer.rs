@@ -9,6 +9,9 @@ use crate::limits::Limits;
 use crate::parallel;
 use crate::units::Bytes;
 
+/// Traces a network for a number of samples.
+pub type Trace<'a> = dyn Fn(usize) -> Result<TrainStep> + Sync + 'a;
+
 /// A plan and what `wgrad plan` says about it.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -149,24 +152,16 @@ impl Answer {
     pub fn of(
         step: &TrainStep,
         part: usize,
-        trace: Option<&dyn Fn(usize) -> Result<TrainStep>>,
+        trace: Option<&Trace<'_>>,
         options: &PlanOptions,
         limits: &Limits,
         fit: bool,
     ) -> Result<Self> {
         let savings = || step.savings(options, limits);
         let plan = || step.plan_over_budget(options, limits);
-        // A search and a fit report their own progress, after that of the savings.
-        let (savings, planned) = if fit || options.recompute == Recompute::Auto {
-            (savings()?, None)
-        } else {
-            let (savings, planned) = parallel::both(savings, plan);
-            (savings?, Some(planned?))
-        };
-        let plan = || planned.map_or_else(plan, Ok);
         let Some(budget) = options.budget else {
-            let plan = plan()?;
-            let ranks = RankPlan::of_all(step, options, limits)?;
+            let (plan, savings) = parallel::both(plan, savings);
+            let (plan, savings, ranks) = (plan?, savings?, RankPlan::of_all(step, options, limits)?);
             return Ok(Self {
                 plan,
                 savings,
@@ -180,21 +175,19 @@ impl Answer {
         let trace = trace
             .map(|trace| move |batch: usize| if batch == part { Ok(step.clone()) } else { trace(batch) });
         let trace = trace.as_ref();
-        let fitted = || {
-            let found = match trace {
-                Some(trace) => compile::fit(trace, part, options, budget, limits),
-                None => step.fit(options, budget, limits),
-            };
-            match found {
-                Ok(fitted) => Ok(Some(fitted)),
-                Err(Error::OverBudget { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
+        let fitted = || match trace {
+            Some(trace) => compile::find_fit(trace, part, options, budget, limits),
+            None => step.find_fit(options, budget, limits),
         };
-        let (plan, changes, planned) = match if fit { fitted()? } else { None } {
-            Some(fitted) => (fitted.plan, fitted.changes, fitted.options),
-            None => (plan()?, Vec::new(), *options),
+        let planned = || -> Result<(Plan, Vec<String>, PlanOptions)> {
+            Ok(match if fit { fitted()? } else { None } {
+                Some(fitted) => (fitted.plan, fitted.changes, fitted.options),
+                None => (plan()?, Vec::new(), *options),
+            })
         };
+        // This thread reports its progress, so the longer work is done here.
+        let (planned, savings) = parallel::both(planned, savings);
+        let ((plan, changes, planned), savings) = (planned?, savings?);
         // Accumulation in more parts, which `fit` may choose, makes other parts of the batch.
         let ranks = match planned.accumulate == options.accumulate {
             true => RankPlan::of_all(step, &planned, limits)?,
@@ -203,10 +196,13 @@ impl Answer {
         let fits = plan.footprint().total() <= budget.0;
         let (mut levers, mut cheapest) = (Vec::new(), None);
         if !fits {
-            levers = trace
-                .map_or(Ok(Vec::new()), |trace| compile::levers(trace, part, options, budget, limits))?;
-            let found = if fit { None } else { fitted()? };
-            cheapest = found
+            let ways = || {
+                trace.map_or(Ok(Vec::new()), |trace| compile::levers(trace, part, options, budget, limits))
+            };
+            let found = || if fit { Ok(None) } else { fitted() };
+            let (found, ways) = parallel::both(found, ways);
+            levers = ways?;
+            cheapest = found?
                 .map(|found| (found.changes.join(", "), found.plan.footprint().total(), found.time_fraction));
         }
         let fitting = Some(Fitting { budget, fits, levers, cheapest, largest: None, max_seq: None });
@@ -230,7 +226,7 @@ impl Answer {
     /// [`compile::max_batch`].
     pub fn with_max_batch(
         mut self,
-        trace: Option<&dyn Fn(usize) -> Result<TrainStep>>,
+        trace: Option<&Trace<'_>>,
         options: &PlanOptions,
         limits: &Limits,
     ) -> Result<Self> {

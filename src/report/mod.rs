@@ -17,7 +17,7 @@ mod table;
 mod tensors;
 mod traces;
 
-pub use answer::{Answer, Asked, Fitting, RankPlan};
+pub use answer::{Answer, Asked, Fitting, RankPlan, Trace};
 pub use estimate::{Estimate, HEADROOM, LargestBatch};
 pub use failure::Failure;
 pub use kept::{Kept, kept, kept_bytes};

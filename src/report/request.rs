@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Answer, Asked, Panel, page, page_data};
+use super::{Answer, Asked, Panel, Trace, page, page_data};
 use crate::compile::{Offload, Parallel, PlanOptions, Recompute, Shard, Shares, TrainStep};
 use crate::dtype::{FrozenStorage, Precision, Rounding, WeightStorage};
 use crate::error::{Error, Result};
@@ -378,7 +378,7 @@ struct Described<'a> {
     retraced: bool,
     seq: Option<usize>,
     params: Params,
-    trace: Box<dyn Fn(usize) -> Result<TrainStep> + 'a>,
+    trace: Box<Trace<'a>>,
 }
 
 /// A plan that was asked for, and all that is shown of it.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::{Activations, Offload, Plan, PlanOptions, Recompute, Shard, TrainStep};
 use crate::compile::recompute::SearchEffort;
 use crate::dtype::Precision;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Param, Value};
 use crate::limits::{Card, Limits};
 use crate::progress;
@@ -21,6 +21,9 @@ use crate::units::Bytes;
 
 /// Precisions that are proposed in place of `f32`, the most exact first.
 const NARROWER: [Precision; 3] = [Precision::F16, Precision::Int8, Precision::Int4];
+
+/// Parts of a batch that differ in what is alive: the first one, those between, and the last one. More parts have no higher peak.
+const DIFFERENT: u32 = 3;
 
 /// A plan that fits its budget, and the changes made to fit it.
 #[derive(Clone, Debug)]
@@ -74,22 +77,27 @@ impl TrainStep {
     /// [`Error::OverBudget`](crate::Error::OverBudget) with the fewest bytes that recomputation reaches;
     /// otherwise as [`TrainStep::plan`].
     pub fn fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Fitted> {
-        match self.try_fit(options, budget, limits)? {
+        match self.find_fit(options, budget, limits)? {
             Some(fitted) => Ok(fitted),
-            None => {
-                let open = as_it_is(options);
-                let options = recomputing(options, budget);
-                let smallest = self.plan_over_budget(&options, limits)?;
-                if smallest.footprint().total() > budget.0 {
-                    return Err(self.refuse(&smallest, &options, budget, limits));
-                }
-                // The quick check of `recomputed` may miss a plan that fits.
-                let asked = self.plan_over_budget(&open, limits)?;
-                let time_fraction = slowdown(&smallest, &asked, &options.card);
-                let changes = vec!["recompute auto".to_owned()];
-                Ok(Fitted { plan: smallest, options, changes, time_fraction, exact: true })
-            }
+            None => Err(self.refused(options, budget, limits)?),
         }
+    }
+
+    /// [`TrainStep::fit`]; `None` if nothing fits.
+    pub(crate) fn find_fit(
+        &self,
+        options: &PlanOptions,
+        budget: Bytes,
+        limits: &Limits,
+    ) -> Result<Option<Fitted>> {
+        self.try_fit(options, budget, limits, SearchEffort::All)
+    }
+
+    /// The error of a step that nothing fits.
+    fn refused(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Error> {
+        let options = recomputing(options, budget);
+        let smallest = self.plan_over_budget(&options, limits)?;
+        Ok(self.refuse(&smallest, &options, budget, limits))
     }
 
     /// Bytes of the weights, which stay on the device whatever else is changed.
@@ -104,8 +112,14 @@ impl TrainStep {
         graph.values.iter().filter(|value| value.class.is_persistent()).map(bytes).sum()
     }
 
-    /// [`TrainStep::fit`]; `None` if nothing fits.
-    fn try_fit(&self, options: &PlanOptions, budget: Bytes, limits: &Limits) -> Result<Option<Fitted>> {
+    /// [`TrainStep::find_fit`]. With [`SearchEffort::Near`] a quick check may miss what fits.
+    fn try_fit(
+        &self,
+        options: &PlanOptions,
+        budget: Bytes,
+        limits: &Limits,
+        effort: SearchEffort,
+    ) -> Result<Option<Fitted>> {
         let open = PlanOptions { budget: Some(budget), ..as_it_is(options) };
         let asked = self.plan_over_budget(&open, limits)?;
         let fitted = |plan: Plan, options: PlanOptions, changes: &[&str]| {
@@ -120,7 +134,7 @@ impl TrainStep {
         // Sharding costs no arithmetic and sends what would be sent anyway.
         let sharded = |shard: Shard| -> Result<Option<Fitted>> {
             let Some(options) = options.sharded(shard) else { return Ok(None) };
-            let found = self.try_fit(&options, budget, limits)?;
+            let found = self.try_fit(&options, budget, limits, effort)?;
             Ok(found.map(|mut found| {
                 found.changes.insert(0, format!("shard {}", shard.name()));
                 found.time_fraction = slowdown(&found.plan, &asked, &options.card);
@@ -134,7 +148,7 @@ impl TrainStep {
             };
         }
         let mut found = Vec::new();
-        if let Some((plan, options)) = self.recomputed(options, budget, limits)? {
+        if let Some((plan, options)) = self.recomputed(options, budget, limits, effort)? {
             found.push(fitted(plan, options, &["recompute auto"]));
         }
         let best = |found: &[Fitted]| found.iter().map(|f| f.time_fraction).fold(f64::INFINITY, f64::min);
@@ -155,7 +169,7 @@ impl TrainStep {
                     found.push(fitted(plan, away, &["offload optimizer"]));
                 }
                 // Even if offloading alone fits, `rebuild` may recompute more than necessary.
-                if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
+                if let Some((plan, options)) = self.recomputed(&away, budget, limits, SearchEffort::Near)? {
                     found.push(fitted(plan, options, &["offload optimizer", "recompute auto"]));
                 }
             }
@@ -167,7 +181,7 @@ impl TrainStep {
             for optimizer in [false, true].into_iter().filter(|optimizer| *optimizer >= asked) {
                 let offload = Offload { optimizer, activations: Activations::All };
                 let away = PlanOptions { offload, ..open };
-                if let Some((plan, options)) = self.recomputed(&away, budget, limits)? {
+                if let Some((plan, options)) = self.recomputed(&away, budget, limits, SearchEffort::Near)? {
                     found.push(fitted(plan, options, &changes[usize::from(optimizer == asked)..]));
                     break;
                 }
@@ -185,16 +199,17 @@ impl TrainStep {
         Ok(options.parallel.ranks > 1 || self.fits(&all, limits, SearchEffort::Near)?)
     }
 
-    /// The plan with the least recomputation that fits, and its options; `None` if none fits.
+    /// The plan with the least recomputation that fits, and its options; `None` if none fits, by a search of this effort.
     fn recomputed(
         &self,
         options: &PlanOptions,
         budget: Bytes,
         limits: &Limits,
+        effort: SearchEffort,
     ) -> Result<Option<(Plan, PlanOptions)>> {
         let options = recomputing(options, budget);
         // A quick check first: the search for the fastest plan takes longer.
-        if !self.fits(&options, limits, SearchEffort::Near)? {
+        if effort == SearchEffort::Near && !self.fits(&options, limits, effort)? {
             return Ok(None);
         }
         let plan = self.plan_over_budget(&options, limits)?;
@@ -218,26 +233,50 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
+    match find_fit(&mut step, batch, options, budget, limits)? {
+        Some(fitted) => Ok(fitted),
+        None => Err(step(batch)?.refused(options, budget, limits)?),
+    }
+}
+
+/// [`fit`]; `None` if nothing fits.
+pub(crate) fn find_fit(
+    mut step: impl FnMut(usize) -> Result<TrainStep>,
+    batch: usize,
+    options: &PlanOptions,
+    budget: Bytes,
+    limits: &Limits,
+) -> Result<Option<Fitted>> {
     let half = (options.precision == Precision::F32).then_some(Precision::F16);
     let precisions: Vec<Precision> = [options.precision].into_iter().chain(half).collect();
     let cuts: Vec<usize> = [1].into_iter().chain(parts_of(batch)).collect();
     let task = progress::task("fitting", (precisions.len() * cuts.len()) as u64);
     let whole = step(batch)?;
     if whole.least_weights(options) > budget.0 {
-        return whole.fit(options, budget, limits);
+        return whole.find_fit(options, budget, limits);
     }
-    let mut tried = 0;
-    for precision in precisions {
-        for &parts in &cuts {
+    let most = cuts[cuts.len() - 1];
+    for (done, precision) in (0..).step_by(cuts.len()).zip(precisions) {
+        for (tried, &parts) in (done..).zip(&cuts) {
+            task.done(tried);
             let accumulate = options.accumulate * parts as u32;
             let changed = PlanOptions { precision, accumulate, ..*options };
+            if parts == 2 && parts < most {
+                // The smallest parts need the fewest bytes.
+                let accumulate = DIFFERENT.min(options.accumulate * most as u32);
+                let few = PlanOptions { accumulate, ..changed };
+                if !step(batch / most)?.may_fit(&few, budget, limits)? {
+                    break;
+                }
+            }
             let part = if parts == 1 { whole.clone() } else { step(batch / parts)? };
             let as_asked = (precision, parts) == (options.precision, 1);
+            let effort = if as_asked { SearchEffort::All } else { SearchEffort::Near };
             let tries = as_asked || part.may_fit(&changed, budget, limits)?;
-            let fitted = if tries { part.try_fit(&changed, budget, limits)? } else { None };
+            let fitted = if tries { part.try_fit(&changed, budget, limits, effort)? } else { None };
             if let Some(fitted) = fitted {
                 if as_asked {
-                    return Ok(fitted);
+                    return Ok(Some(fitted));
                 }
                 let mut changes = Vec::new();
                 if precision != options.precision {
@@ -249,13 +288,11 @@ pub fn fit(
                 changes.extend(fitted.changes);
                 let time_fraction =
                     slowdown(&fitted.plan, &whole.plan(&as_it_is(options), limits)?, &options.card);
-                return Ok(Fitted { changes, time_fraction, exact: false, ..fitted });
+                return Ok(Some(Fitted { changes, time_fraction, exact: false, ..fitted }));
             }
-            tried += 1;
-            task.done(tried);
         }
     }
-    whole.fit(options, budget, limits)
+    Ok(None)
 }
 
 /// The options without a budget and without recomputation chosen for a budget.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use wgrad::compile::{PassEffect, Plan, PlanOptions, Recompute, TrainStep};
 use wgrad::dtype::{FrozenStorage, Precision};
 use wgrad::optim::Optimizer;
-use wgrad::report::{Answer, Asked, Fitting};
+use wgrad::report::{Answer, Asked, Fitting, Trace};
 use wgrad::{Bytes, Error, Result, report};
 
 use crate::fitting;
@@ -139,8 +139,7 @@ fn printed(options: &Options) -> Result<Printed> {
     let step = fitting.step(&model, batch)?;
     let passes = if options.passes { Some(step.passes(&settings, &limits)?) } else { None };
     let trace = |part: usize| model.train_step(part);
-    let trace: Option<&dyn Fn(usize) -> Result<TrainStep>> =
-        if model.fixed_batch().is_some() { None } else { Some(&trace) };
+    let trace: Option<&Trace<'_>> = if model.fixed_batch().is_some() { None } else { Some(&trace) };
     let part = batch / fitting.parts().max(1) as usize;
     let mut answer = Answer::of(&step, part, trace, &settings, &limits, options.fit)?;
     if options.max_batch {
