@@ -28,7 +28,7 @@ impl Cores {
 
     fn take(&self) -> Option<Core<'_>> {
         let less = |spare: isize| (spare > 0).then(|| spare - 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then_some(Core(self))
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then(|| Core(self))
     }
 
     fn lend(&self) -> Lent<'_> {

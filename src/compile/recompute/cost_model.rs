@@ -1,10 +1,11 @@
 //! A numeric model of a training step, so that the search can measure thousands of scripts per second.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::compile::analysis::Views;
 use crate::error::{Error, Result};
-use crate::graph::{Class, Graph, Node, Op, Phase, ValueId};
+use crate::graph::{Class, Graph, Node, Op, Phase, Value, ValueId};
 use crate::kernels;
 use crate::limits::{ALIGNMENT, Card, Limits};
 use crate::units::align_up;
@@ -29,6 +30,8 @@ pub(in crate::compile) struct Slot {
     pub producer: Option<u32>,
     /// Modelled seconds to copy it to host memory and back, if a search may choose that.
     pub away_s: Option<f64>,
+    /// The slot for the first part of a batch, if this is the same result for another part.
+    pub first: Option<u32>,
 }
 
 /// An operation. Ranges index [`CostModel::list`].
@@ -92,6 +95,9 @@ impl CostModel {
             slots.push(Slot { bytes, persistent, input: value.class == Class::Input, ..Slot::default() });
         }
         graph.outputs.iter().for_each(|(_, id)| slots[roots[id.index()]].stays = true);
+        for (slot, first) in of_first_parts(graph) {
+            slots[slot].first = Some(first);
+        }
         let works = Vec::with_capacity(graph.nodes.len());
         let (order, first) = without_views(graph, order);
         let mut model = Self { slots, works, order, roots, list: Vec::new(), first };
@@ -320,6 +326,21 @@ impl CostModel {
         }
         read
     }
+}
+
+/// The values for other parts of a batch than the first, each with the same value for the first part, by their positions.
+fn of_first_parts(graph: &Graph) -> Vec<(usize, u32)> {
+    let others = || graph.values.iter().enumerate().filter(|(_, value)| value.part > 0);
+    if others().next().is_none() {
+        return Vec::new();
+    }
+    let first = graph.values.iter().enumerate().filter(|(_, value)| value.part == 0);
+    let by_name: BTreeMap<&str, u32> = first.map(|(i, value)| (&*value.name, i as u32)).collect();
+    let of_first = |(i, value): (usize, &Value)| {
+        let name = value.name.replacen(&format!(".part{}", value.part + 1), "", 1);
+        Some((i, *by_name.get(&*name)?))
+    };
+    others().filter_map(of_first).collect()
 }
 
 /// The operations of an order that are not views, and how many of the forward pass come first.

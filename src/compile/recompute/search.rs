@@ -2,7 +2,7 @@
 //! searched again.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use super::chain::Chain;
 use super::cost_model::CostModel;
@@ -24,8 +24,8 @@ pub(super) struct Search<'a> {
     model: &'a CostModel,
     writer: Writer<'a>,
     meter: Meter<'a>,
-    /// Slots that may be dropped, in the order of the forward pass.
-    candidates: Vec<usize>,
+    /// Slots that may be dropped, in the order of the forward pass; those of the parts of a batch together.
+    candidates: Vec<Vec<usize>>,
     /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
     /// kept.
     start: Vec<Retention>,
@@ -73,6 +73,7 @@ impl<'a> Search<'a> {
         let read_back = model.read_back();
         let mut start = vec![Retention::Save; model.slots.len()];
         candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = RecomputeOnce);
+        let candidates = of_all_parts(model, candidates);
         let mut search = Self {
             model,
             writer: Writer::new(model),
@@ -124,15 +125,26 @@ impl<'a> Search<'a> {
         self
     }
 
-    /// All solutions found, after improvement while there is work left.
+    /// All solutions found, after improvement while there is work left: half of it for choices that are the same for all parts of a
+    /// batch, of which the first may have more room.
     pub(super) fn improved(mut self) -> Vec<Point> {
+        let each: Vec<Vec<usize>> = self.candidates.iter().flatten().map(|&slot| vec![slot]).collect();
+        if each.len() > self.candidates.len() {
+            let later = self.work / 2;
+            self.work -= later;
+            self.improve();
+            self.note();
+            self.work += later;
+            self.tidy(&each);
+            self.candidates = each;
+        }
         self.improve();
         self.note();
         self.points
     }
 
     /// Notes the solution of each rule, and restarts from the one closest to the target; of equally close ones, the fastest.
-    fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[usize]) {
+    fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[Vec<usize>]) {
         let (other, before) = (self.retention.clone(), self.now);
         let mut measures = Vec::new();
         for rule in rules {
@@ -151,7 +163,7 @@ impl<'a> Search<'a> {
     }
 
     /// Restarts from the optimal checkpoints of the chain.
-    fn try_chain(&mut self, layers: &Layers, all: &[usize]) {
+    fn try_chain(&mut self, layers: &Layers, all: &[Vec<usize>]) {
         // What the reversal of a layer takes besides the inputs: the peak with all of them kept, without them.
         let inputs: u64 = layers.stages.iter().map(|stage| stage.bytes).sum();
         let kept = layers.retention(&Chain::new(&layers.stages, inputs), &self.start);
@@ -164,7 +176,7 @@ impl<'a> Search<'a> {
     }
 
     /// Continues from another solution if that is better.
-    fn restart(&mut self, retention: Vec<Retention>, all: &[usize]) {
+    fn restart(&mut self, retention: Vec<Retention>, all: &[Vec<usize>]) {
         let (other, before) = (std::mem::replace(&mut self.retention, retention), self.now);
         // Much slower than what there is, it will not catch up.
         let measure = self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
@@ -212,9 +224,9 @@ impl<'a> Search<'a> {
         measure
     }
 
-    /// [`Search::lower`] by one of `slots` at a time.
-    fn lower_each(&mut self, slots: &[usize], note: bool) {
-        self.lower(slots.chunks(1), &[RecomputeOnce, RecomputePerUse, Offload], note);
+    /// [`Search::lower`] by one of the candidates `some` at a time.
+    fn lower_each(&mut self, some: &[Vec<usize>], note: bool) {
+        self.lower(some.iter().map(Vec::as_slice), &[RecomputeOnce, RecomputePerUse, Offload], note);
     }
 
     /// Drops the slots of one of `parts` at a time until the peak is within the target, or nothing helps.
@@ -290,15 +302,18 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps slots again that need not be dropped, the most expensive first.
-    fn tidy(&mut self, slots: &[usize]) {
+    fn tidy(&mut self, some: &[Vec<usize>]) {
         let model = self.model;
         let seconds =
-            |slot: usize| model.slots[slot].producer.map_or(0.0, |n| model.works[n as usize].seconds);
-        let mut dropped: Vec<usize> =
-            slots.iter().copied().filter(|&slot| self.retention[slot] != Retention::Save).collect();
-        dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(&b)));
-        for slot in dropped {
-            let (kept, known) = (self.retention[slot], &model.slots[slot]);
+            |slots: &[usize]| model.slots[slots[0]].producer.map_or(0.0, |n| model.works[n as usize].seconds);
+        let kept = |search: &Self, slots: &[usize]| {
+            slots.iter().map(|&slot| search.retention[slot]).max().unwrap_or(Retention::Save)
+        };
+        let dropped = some.iter().filter(|slots| kept(self, slots) != Retention::Save);
+        let mut dropped: Vec<&[usize]> = dropped.map(Vec::as_slice).collect();
+        dropped.sort_by(|&a, &b| seconds(b).total_cmp(&seconds(a)).then(a.cmp(b)));
+        for slots in dropped {
+            let (kept, known) = (kept(self, slots), &model.slots[slots[0]]);
             // A slot recomputed for each reader may be fused with that reader.
             let more = |choice: &Retention| *choice < kept || (*choice == RecomputePerUse && known.between);
             let choices = [Retention::Save, RecomputeOnce, RecomputePerUse].into_iter().take_while(more);
@@ -307,9 +322,9 @@ impl<'a> Search<'a> {
                 if self.work == 0 {
                     break;
                 }
-                let Some(measure) = self.with(&[slot], choice, self.now.excess) else { continue };
+                let Some(measure) = self.with(slots, choice, self.now.excess) else { continue };
                 if measure.again_s < self.now.again_s {
-                    self.retention[slot] = choice;
+                    slots.iter().for_each(|&slot| self.retention[slot] = choice);
                     self.now = measure;
                     break;
                 }
@@ -328,7 +343,7 @@ impl<'a> Search<'a> {
                 part.extend(self.neighbours(width / 2));
             }
             let (retention, before) = (self.retention.clone(), self.now);
-            part.iter().for_each(|&slot| self.retention[slot] = self.start[slot]);
+            part.iter().flatten().for_each(|&slot| self.retention[slot] = self.start[slot]);
             self.now = self.measure().unwrap_or(before);
             self.lower_each(&part, false);
             self.tidy(&part);
@@ -343,7 +358,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn neighbours(&mut self, width: usize) -> Vec<usize> {
+    fn neighbours(&mut self, width: usize) -> Vec<Vec<usize>> {
         let count = self.candidates.len();
         let from = self.dice(count as u64) as usize;
         self.candidates[from..count.min(from + width)].to_vec()
@@ -353,4 +368,13 @@ impl<'a> Search<'a> {
         self.thrown += 1;
         random::bits(0x5eed, self.thrown) % below.max(1)
     }
+}
+
+/// Slots, those that hold the same result for different parts of a batch together.
+pub(super) fn of_all_parts(model: &CostModel, slots: Vec<usize>) -> Vec<Vec<usize>> {
+    let mut together: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for slot in slots {
+        together.entry(model.slots[slot].first.map_or(slot, |first| first as usize)).or_default().push(slot);
+    }
+    together.into_values().collect()
 }

@@ -5,6 +5,7 @@ use crate::compile::{Activations, Parallel, PlanOptions, TrainStep};
 use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
 use crate::nn::Linear;
+use cost_model::Slot;
 use select::Layers;
 
 fn small(name: &str) -> TrainStep {
@@ -15,7 +16,11 @@ fn small(name: &str) -> TrainStep {
 }
 
 fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
-    let options = PlanOptions { rebuild: false, fuse, ..PlanOptions::default() };
+    planner_in_parts(1, step, limits, fuse)
+}
+
+fn planner_in_parts(accumulate: u32, step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
+    let options = PlanOptions { rebuild: false, fuse, accumulate, ..PlanOptions::default() };
     let graph = step.training_graph(&options, limits).expect("valid");
     let gathers = Gathers { buckets: Vec::new(), parallel: Parallel::default() };
     RecomputePlanner::new(graph, gathers, limits, &Card::default(), fuse).expect("valid")
@@ -92,6 +97,32 @@ fn every_rule_lowers_the_peak() {
     let error =
         planner.by_rule(Recompute::Named(&["layer9"])).map(|_| ()).expect_err("there is no such layer");
     assert!(error.to_string().contains("no layer `layer9`"), "{error}");
+}
+
+#[test]
+fn parts_of_a_batch_are_searched_together() {
+    let limits = Limits::named("nvidia").expect("a preset");
+    for name in ["resnet18", "mobilenet-v2"] {
+        let step = small(name);
+        let [one, three] = [1, 3].map(|parts| planner_in_parts(parts, &step, &limits, true));
+        let together = |planner: &RecomputePlanner| {
+            search::of_all_parts(&planner.model, select::candidates(&planner.model))
+        };
+        let (single, mut parts) = (together(&one), together(&three));
+        // Each part has its own rows of the images.
+        parts.retain(|slots| slots.len() > 1);
+        assert_eq!(parts.len(), single.len(), "{name}");
+        for slots in parts {
+            let of = |&slot: &usize| {
+                let Slot { bytes, producer, .. } = three.model.slots[slot];
+                (bytes, three.graph.nodes[producer.expect("computed") as usize].op.name())
+            };
+            assert!(
+                slots.len() == 3 && slots.iter().all(|slot| of(slot) == of(&slots[0])),
+                "{name}: {slots:?}"
+            );
+        }
+    }
 }
 
 /// A residual block is one layer.
