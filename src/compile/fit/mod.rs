@@ -257,14 +257,17 @@ pub(crate) fn find_fit(
     }
     let most = cuts[cuts.len() - 1];
     for (done, precision) in (0..).step_by(cuts.len()).zip(precisions) {
-        for (tried, &parts) in (done..).zip(&cuts) {
-            task.done(tried);
+        let with = |parts: usize| {
             let accumulate = options.accumulate * parts as u32;
-            let changed = PlanOptions { precision, accumulate, ..*options };
+            PlanOptions { precision, accumulate, ..*options }
+        };
+        let mut missed = None;
+        for (tried, mut parts) in (done..).zip(cuts.iter().copied()) {
+            task.done(tried);
             if parts == 2 && parts < most {
                 // The smallest parts need the fewest bytes.
-                let accumulate = DIFFERENT.min(options.accumulate * most as u32);
-                let few = PlanOptions { accumulate, ..changed };
+                let all = with(most);
+                let few = PlanOptions { accumulate: DIFFERENT.min(all.accumulate), ..all };
                 if !step(batch / most)?.may_fit(&few, budget, limits)? {
                     break;
                 }
@@ -272,11 +275,17 @@ pub(crate) fn find_fit(
             let part = if parts == 1 { whole.clone() } else { step(batch / parts)? };
             let as_asked = (precision, parts) == (options.precision, 1);
             let effort = if as_asked { SearchEffort::All } else { SearchEffort::Near };
-            let tries = as_asked || part.may_fit(&changed, budget, limits)?;
-            let fitted = if tries { part.try_fit(&changed, budget, limits, effort)? } else { None };
-            if let Some(fitted) = fitted {
+            let tries = as_asked || part.may_fit(&with(parts), budget, limits)?;
+            let fitted = if tries { part.try_fit(&with(parts), budget, limits, effort)? } else { None };
+            if let Some(mut fitted) = fitted {
                 if as_asked {
                     return Ok(Some(fitted));
+                }
+                let fewer = parts / 2;
+                let closely =
+                    |part: &TrainStep| part.try_fit(&with(fewer), budget, limits, SearchEffort::All);
+                if let Some(found) = missed.as_ref().map_or(Ok(None), closely)? {
+                    (fitted, parts) = (found, fewer);
                 }
                 let mut changes = Vec::new();
                 if precision != options.precision {
@@ -290,6 +299,8 @@ pub(crate) fn find_fit(
                     slowdown(&fitted.plan, &whole.plan(&as_it_is(options), limits)?, &options.card);
                 return Ok(Some(Fitted { changes, time_fraction, exact: false, ..fitted }));
             }
+            // What quick checks may have missed.
+            missed = (!as_asked).then_some(part);
         }
     }
     Ok(None)
