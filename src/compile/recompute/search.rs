@@ -25,7 +25,7 @@ pub(super) struct Search<'a> {
     writer: Writer<'a>,
     meter: Meter<'a>,
     /// Slots that may be dropped, in the order of the forward pass; those of the parts of a batch together.
-    candidates: Vec<Vec<usize>>,
+    pub(super) candidates: Vec<Vec<usize>>,
     /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
     /// kept.
     start: Vec<Retention>,
@@ -371,7 +371,7 @@ impl<'a> Search<'a> {
 }
 
 /// Slots, those that hold the same result for different parts of a batch together.
-pub(super) fn of_all_parts(model: &CostModel, slots: Vec<usize>) -> Vec<Vec<usize>> {
+fn of_all_parts(model: &CostModel, slots: Vec<usize>) -> Vec<Vec<usize>> {
     let mut together: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for slot in slots {
         together.entry(model.slots[slot].first.map_or(slot, |first| first as usize)).or_default().push(slot);

@@ -6,6 +6,7 @@ use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
 use crate::nn::Linear;
 use cost_model::Slot;
+use search::Search;
 use select::Layers;
 
 fn small(name: &str) -> TrainStep {
@@ -105,9 +106,7 @@ fn parts_of_a_batch_are_searched_together() {
     for name in ["resnet18", "mobilenet-v2"] {
         let step = small(name);
         let [one, three] = [1, 3].map(|parts| planner_in_parts(parts, &step, &limits, true));
-        let together = |planner: &RecomputePlanner| {
-            search::of_all_parts(&planner.model, select::candidates(&planner.model))
-        };
+        let together = |planner: &RecomputePlanner| Search::new(&planner.model, 0, 1).candidates;
         let (single, mut parts) = (together(&one), together(&three));
         // Each part has its own rows of the images.
         parts.retain(|slots| slots.len() > 1);
