@@ -328,19 +328,20 @@ impl CostModel {
     }
 }
 
-/// The values for other parts of a batch than the first, each with the same value for the first part, by their positions.
+/// The values for other parts of a batch than this rank's first, each with the same value for the first, by their positions. The name of
+/// a copy ends in the number of its part.
 fn of_first_parts(graph: &Graph) -> Vec<(usize, u32)> {
-    let others = || graph.values.iter().enumerate().filter(|(_, value)| value.part > 0);
-    if others().next().is_none() {
+    if graph.values.iter().all(|value| value.part == 0) {
         return Vec::new();
     }
-    let first = graph.values.iter().enumerate().filter(|(_, value)| value.part == 0);
-    let by_name: BTreeMap<&str, u32> = first.map(|(i, value)| (&*value.name, i as u32)).collect();
+    let by_name: BTreeMap<&str, usize> =
+        graph.values.iter().enumerate().map(|(i, value)| (&*value.name, i)).collect();
     let of_first = |(i, value): (usize, &Value)| {
         let name = value.name.replacen(&format!(".part{}", value.part + 1), "", 1);
-        Some((i, *by_name.get(&*name)?))
+        let first = *by_name.get(&*name)?;
+        (graph.values[first].part != value.part).then_some((i, first as u32))
     };
-    others().filter_map(of_first).collect()
+    graph.values.iter().enumerate().filter_map(of_first).collect()
 }
 
 /// The operations of an order that are not views, and how many of the forward pass come first.

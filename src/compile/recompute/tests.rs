@@ -17,11 +17,11 @@ fn small(name: &str) -> TrainStep {
 }
 
 fn planner(step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
-    planner_in_parts(1, step, limits, fuse)
+    planner_of(&PlanOptions { fuse, ..PlanOptions::default() }, step, limits)
 }
 
-fn planner_in_parts(accumulate: u32, step: &TrainStep, limits: &Limits, fuse: bool) -> RecomputePlanner {
-    let options = PlanOptions { rebuild: false, fuse, accumulate, ..PlanOptions::default() };
+fn planner_of(options: &PlanOptions, step: &TrainStep, limits: &Limits) -> RecomputePlanner {
+    let (options, fuse) = (PlanOptions { rebuild: false, ..*options }, options.fuse);
     let graph = step.training_graph(&options, limits).expect("valid");
     let gathers = Gathers { buckets: Vec::new(), parallel: Parallel::default() };
     RecomputePlanner::new(graph, gathers, limits, &Card::default(), fuse).expect("valid")
@@ -103,9 +103,14 @@ fn every_rule_lowers_the_peak() {
 #[test]
 fn parts_of_a_batch_are_searched_together() {
     let limits = Limits::named("nvidia").expect("a preset");
-    for name in ["resnet18", "mobilenet-v2"] {
+    let alone = PlanOptions { accumulate: 3, ..PlanOptions::default() };
+    // The second rank's first part is another of the batch.
+    let second = Parallel { ranks: 2, rank: 1, ..Parallel::default() };
+    let second = PlanOptions { accumulate: 6, parallel: second, ..PlanOptions::default() };
+    for (name, options) in [("resnet18", alone), ("mobilenet-v2", alone), ("mobilenet-v2", second)] {
         let step = small(name);
-        let [one, three] = [1, 3].map(|parts| planner_in_parts(parts, &step, &limits, true));
+        let [one, three] =
+            [PlanOptions::default(), options].map(|options| planner_of(&options, &step, &limits));
         let together = |planner: &RecomputePlanner| Search::new(&planner.model, 0, 1).candidates;
         let (single, mut parts) = (together(&one), together(&three));
         // Each part has its own rows of the images.
