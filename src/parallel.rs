@@ -26,7 +26,12 @@ impl Cores {
         ALL.get_or_init(|| Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) - 1))
     }
 
+    #[inline]
     fn take(&self) -> Option<Core<'_>> {
+        // Pages have no threads, and their package is smaller without the code for them.
+        if cfg!(target_family = "wasm") {
+            return None;
+        }
         let less = |spare: isize| (spare > 0).then(|| spare - 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then(|| Core(self))
     }
