@@ -180,8 +180,8 @@ mod tests {
         for threads in [1, 2, 7, 200] {
             let cores = Cores::new(threads - 1);
             let most = std::cell::Cell::new(0);
-            let told = |so_far: usize| most.set(so_far.max(most.get()));
-            assert_eq!(map_on(&cores, 100, |i| i * i, told), squares);
+            let note = |results: usize| most.set(results.max(most.get()));
+            assert_eq!(map_on(&cores, 100, |i| i * i, note), squares);
             assert!(most.get() <= 100 && (threads > 1 || most.get() == 100));
             assert_eq!(spare(&cores), threads as isize - 1);
         }

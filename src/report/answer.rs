@@ -176,7 +176,7 @@ impl Answer {
             .map(|trace| move |batch: usize| if batch == part { Ok(step.clone()) } else { trace(batch) });
         let trace = trace.as_ref();
         let fitted = || match trace {
-            Some(trace) => compile::find_fit(trace, part, options, budget, limits),
+            Some(trace) => compile::find_fit(step, trace, part, options, budget, limits),
             None => step.find_fit(options, budget, limits),
         };
         let planned = || -> Result<(Plan, Vec<String>, PlanOptions)> {

@@ -233,14 +233,16 @@ pub fn fit(
     budget: Bytes,
     limits: &Limits,
 ) -> Result<Fitted> {
-    match find_fit(&mut step, batch, options, budget, limits)? {
+    let whole = step(batch)?;
+    match find_fit(&whole, step, batch, options, budget, limits)? {
         Some(fitted) => Ok(fitted),
-        None => Err(step(batch)?.refused(options, budget, limits)?),
+        None => Err(whole.refused(options, budget, limits)?),
     }
 }
 
-/// [`fit`]; `None` if nothing fits.
+/// [`fit`]; `None` if nothing fits. `whole` is the step of the whole batch.
 pub(crate) fn find_fit(
+    whole: &TrainStep,
     mut step: impl FnMut(usize) -> Result<TrainStep>,
     batch: usize,
     options: &PlanOptions,
@@ -251,7 +253,6 @@ pub(crate) fn find_fit(
     let precisions: Vec<Precision> = [options.precision].into_iter().chain(half).collect();
     let cuts: Vec<usize> = [1].into_iter().chain(parts_of(batch)).collect();
     let task = progress::task("fitting", (precisions.len() * cuts.len()) as u64);
-    let whole = step(batch)?;
     if whole.least_weights(options) > budget.0 {
         return whole.find_fit(options, budget, limits);
     }
