@@ -13,11 +13,13 @@ pub(super) struct Stage {
 }
 
 /// Number of units that the memory limit is quantized to: the table has one column per unit.
-const UNITS: usize = 48;
+const UNITS: usize = 96;
 
 /// The least time to reverse a chain, and the checkpoints that reach it.
-pub(super) struct Chain<'a> {
-    stages: &'a [Stage],
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// Bytes of a unit.
+    unit: u64,
     /// Units of each stage's input, rounded up.
     units: Vec<usize>,
     /// Total time of all stages before each stage.
@@ -28,22 +30,22 @@ pub(super) struct Chain<'a> {
     table: Vec<(f64, Option<usize>)>,
 }
 
-impl<'a> Chain<'a> {
-    /// Solves for `bytes` in addition to the input of the first stage, which is always kept.
-    pub(super) fn new(stages: &'a [Stage], bytes: u64) -> Self {
+impl Chain {
+    /// Solves for at most `bytes` in addition to the input of the first stage, which is always kept.
+    pub(super) fn new(stages: &[Stage], bytes: u64) -> Self {
         let unit = bytes.div_ceil(UNITS as u64).max(1);
         let units = stages.iter().map(|stage| stage.bytes.div_ceil(unit) as usize).collect();
-        Self::counted(stages, units, (bytes / unit) as usize)
+        Self { unit, ..Self::counted(stages, units, (bytes / unit) as usize) }
     }
 
-    fn counted(stages: &'a [Stage], units: Vec<usize>, room: usize) -> Self {
+    fn counted(stages: &[Stage], units: Vec<usize>, room: usize) -> Self {
         let mut before = vec![0.0];
         for stage in stages {
             before.push(before[before.len() - 1] + stage.seconds);
         }
         let count = stages.len();
         let mut chain =
-            Self { stages, units, before, room, table: vec![(0.0, None); count * count * (room + 1)] };
+            Self { unit: 1, units, before, room, table: vec![(0.0, None); count * count * (room + 1)] };
         for length in 2..=count {
             for first in 0..=count - length {
                 for room in 0..=room {
@@ -57,7 +59,7 @@ impl<'a> Chain<'a> {
     }
 
     fn at(&self, first: usize, last: usize, room: usize) -> usize {
-        (first * self.stages.len() + last) * (self.room + 1) + room
+        (first * self.units.len() + last) * (self.room + 1) + room
     }
 
     fn least(&self, first: usize, last: usize, room: usize) -> f64 {
@@ -85,15 +87,16 @@ impl<'a> Chain<'a> {
     /// Time of all forward runs of a reversal, without the run of the last stage itself.
     #[cfg(test)]
     fn seconds(&self) -> f64 {
-        self.least(0, self.stages.len() - 1, self.room)
+        self.least(0, self.units.len() - 1, self.room)
     }
 
-    /// For the input of each stage: kept by the forward pass, kept by a later run, or never kept.
-    pub(super) fn retention(&self) -> Vec<Retention> {
-        let mut retention = vec![Retention::RecomputePerUse; self.stages.len()];
-        let Some(last) = self.stages.len().checked_sub(1) else { return retention };
+    /// For the input of each stage, within `bytes`: kept by the forward pass, kept by a later run, or never kept.
+    pub(super) fn retention(&self, bytes: u64) -> Vec<Retention> {
+        let mut retention = vec![Retention::RecomputePerUse; self.units.len()];
+        let Some(last) = self.units.len().checked_sub(1) else { return retention };
         retention[0] = Retention::Save;
-        let mut open = vec![(0, last, self.room, Retention::Save)];
+        let room = self.room.min((bytes / self.unit) as usize);
+        let mut open = vec![(0, last, room, Retention::Save)];
         while let Some((first, last, room, choice)) = open.pop() {
             if first >= last {
                 continue;
@@ -178,12 +181,14 @@ mod tests {
     #[test]
     fn fates_follow_the_available_memory() {
         let stages = vec![Stage { seconds: 1.0, bytes: 1 << 20 }; 12];
-        let all = Chain::new(&stages, 48 << 20).retention();
+        let all = Chain::new(&stages, 48 << 20).retention(48 << 20);
         assert_eq!(all, vec![Retention::Save; 12]);
-        let none = Chain::new(&stages, 1 << 10).retention();
+        let none = Chain::new(&stages, 1 << 10).retention(1 << 10);
         assert_eq!((none[0], &none[1..]), (Retention::Save, &vec![Retention::RecomputePerUse; 11][..]));
         // Sizes are rounded up to units: memory for two and a half states holds two.
-        let some = Chain::new(&stages, 5 << 19).retention();
+        let some = Chain::new(&stages, 5 << 19).retention(5 << 19);
+        // The table of more memory has the answer for less.
+        assert_eq!(Chain::new(&stages, 48 << 20).retention(5 << 19), some);
         let count = |choice: Retention| some.iter().filter(|&&other| other == choice).count();
         assert_eq!(count(Retention::Save), 3);
         assert!(count(Retention::RecomputeOnce) > 0 && count(Retention::RecomputePerUse) > 0, "{some:?}");

@@ -73,8 +73,6 @@ pub(in crate::compile) struct CostModel {
     /// The slot of each value.
     pub roots: Vec<usize>,
     list: Vec<u32>,
-    /// Number of operations in [`CostModel::first`].
-    first: usize,
 }
 
 impl CostModel {
@@ -99,8 +97,8 @@ impl CostModel {
             slots[slot].first = Some(first);
         }
         let works = Vec::with_capacity(graph.nodes.len());
-        let (order, first) = without_views(graph, order);
-        let mut model = Self { slots, works, order, roots, list: Vec::new(), first };
+        let order = without_views(graph, order);
+        let mut model = Self { slots, works, order, roots, list: Vec::new() };
         for (n, node) in graph.nodes.iter().enumerate() {
             model.add(graph, node, limits, card)?;
             if !graph.is_view(node) {
@@ -114,8 +112,7 @@ impl CostModel {
 
     /// The same step in another order.
     pub(in crate::compile) fn in_order(&self, graph: &Graph, order: &[usize]) -> Self {
-        let (order, first) = without_views(graph, order);
-        Self { order, first, ..self.clone() }
+        Self { order: without_views(graph, order), ..self.clone() }
     }
 
     /// Adds operation `first` and its reader `then` as one fused operation, which may be recomputed in place
@@ -255,11 +252,6 @@ impl CostModel {
         self.order.iter().map(|&n| self.works[n as usize].seconds).sum()
     }
 
-    /// The operations of the forward pass before any other: every script starts with them, in this order.
-    pub(in crate::compile) fn first(&self) -> &[u32] {
-        &self.order[..self.first]
-    }
-
     #[inline]
     fn part(&self, range: &Range<u32>) -> &[u32] {
         &self.list[range.start as usize..range.end as usize]
@@ -344,12 +336,9 @@ fn of_first_parts(graph: &Graph) -> Vec<(usize, u32)> {
     graph.values.iter().enumerate().filter_map(of_first).collect()
 }
 
-/// The operations of an order that are not views, and how many of the forward pass come first.
-fn without_views(graph: &Graph, order: &[usize]) -> (Vec<u32>, usize) {
-    let order: Vec<u32> =
-        order.iter().filter(|&&n| !graph.is_view(&graph.nodes[n])).map(|&n| n as u32).collect();
-    let first = order.iter().take_while(|&&n| graph.nodes[n as usize].phase == Phase::Forward).count();
-    (order, first)
+/// The operations of an order that are not views.
+fn without_views(graph: &Graph, order: &[usize]) -> Vec<u32> {
+    order.iter().filter(|&&n| !graph.is_view(&graph.nodes[n])).map(|&n| n as u32).collect()
 }
 
 fn padded(bytes: u64) -> Option<u64> {

@@ -1,12 +1,13 @@
 //! The least recomputation time for each of many target peaks. The targets do not depend on the requested
 //! budget, so that a larger budget never gets a slower plan.
 
+use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::cost_model::{CostModel, Slot};
 use super::script::Retention;
-use super::search::Search;
+use super::search::{Choices, Search};
 use super::select::{Layers, Length, alike, every};
 use crate::graph::Graph;
 use crate::{parallel, progress};
@@ -26,13 +27,12 @@ pub(in crate::compile) struct Point {
 const LOWEST: f64 = 0.15;
 /// The same of networks with [`MANY`] results, which are deep, so that less is alive at once, and where results may be in host memory.
 const LOWEST_WITH_RULES: f64 = 0.05;
-/// Maximum number of script operations that are measured in total: a bound on time, the same on every
-/// machine.
-const MOST_WORK: u64 = 80_000_000;
-/// The same bound per operation of the step: small steps need fewer.
-const WORK: u64 = 240_000;
-/// Minimum number of scripts that the search for a target may measure.
-const SCRIPTS: u64 = 3_500;
+/// Units of work of all searches, without those between targets: a bound on time, the same on every machine.
+const MOST_WORK: u64 = 160_000_000;
+/// The same bound, in sweeps, which measure each choice once: small steps need less.
+const WORK: u64 = 40_000;
+/// Number of sweeps that the search for a target has at least, if there are few targets.
+const SWEEPS: u64 = 40;
 
 /// The number of heights, targets included, at which solutions are looked for. At least one is between two targets.
 const HEIGHTS: u64 = 96;
@@ -62,11 +62,12 @@ pub(super) struct Frontier {
     /// For such networks, what segments of the [`LENGTHS`] keep, and all that may be in host memory there: a search measures too few
     /// scripts to find these solutions itself.
     rules: Vec<Vec<Retention>>,
+    choices: Choices,
     /// The step without recomputation in the backward pass.
     start: Vec<Point>,
     /// The highest target first.
     rungs: Vec<Rung>,
-    /// Script operations that the search for one target may measure.
+    /// Units of work for one target.
     work: u64,
 }
 
@@ -74,41 +75,46 @@ pub(super) struct Frontier {
 #[derive(Debug)]
 struct Rung {
     target: u64,
-    /// By [`FOR_TARGET`], [`FROM_LOWER`] and [`BETWEEN`].
-    found: [OnceLock<Vec<Point>>; 3],
+    /// What the search for the target finds first, then in each of the passes, and last what keeps more of the best at heights
+    /// between the target and the next.
+    found: [OnceLock<Vec<Point>>; 2 + PASSES],
 }
 
-/// What the search for a target finds.
-const FOR_TARGET: usize = 0;
-/// What is found from the best of lower targets, if that is faster.
-const FROM_LOWER: usize = 1;
-/// What keeps more of the best, at heights between a target and the next.
-const BETWEEN: usize = 2;
+/// Number of times that each search goes on, from the best of lower targets if that is faster.
+const PASSES: usize = 8;
+const BETWEEN: usize = PASSES + 1;
+/// Number of passes in a row that find nothing better for a target before it has no more.
+const IDLE: usize = 2;
+/// The part of a target's work that comes before the passes: 3/10.
+const FIRST: [u64; 2] = [3, 10];
 
 impl Frontier {
     pub(super) fn new(model: &CostModel, graph: &Graph) -> Self {
-        let operations = model.order.len().max(1) as u64;
-        let work = (WORK * operations).min(MOST_WORK);
-        let start = Search::new(model, 0, work);
-        let rungs = (work / SCRIPTS / operations).clamp(6, 64);
+        let choices = Choices::of(model);
+        let mut search = Search::new(model, &choices, 0);
+        let peak = search.now().peak;
+        let start = search.go_on(None, None, 0, 0);
+        let sweep = search.sweep().max(1);
+        let work = (WORK * sweep).min(MOST_WORK);
+        let rungs = (work / (SWEEPS * sweep)).clamp(6, 64);
         let mut groups = alike(model, graph);
         if groups.iter().map(Vec::len).sum::<usize>() <= MANY {
             groups.clear();
         }
         let lengths: &[Length] = if groups.is_empty() { &[] } else { &LENGTHS };
         let mut rules: Vec<_> = lengths.iter().map(|&length| every(model, graph, length)).collect();
-        let kept = start.points.iter().map(|point| &point.retention).chain(&rules);
+        let kept = start.iter().map(|point| &point.retention).chain(&rules);
         let away = kept.filter_map(|rule| all_away(model, rule)).collect::<Vec<_>>();
         rules.extend(away);
         let lowest = if rules.is_empty() { LOWEST } else { LOWEST_WITH_RULES };
         // No choice has a lower peak than the floor.
-        let (peak, floor) = (start.now.peak as f64, model.floor() as f64);
+        let (peak, floor) = (peak as f64, model.floor() as f64);
         let share = libm::pow((floor / peak).clamp(lowest, 1.0), 1.0 / rungs as f64);
         let target = |rung: u64| (peak * share.powi(rung as i32 + 1)) as u64;
+        let work = work / rungs;
         let rungs: Vec<_> =
             (0..rungs).map(|rung| Rung { target: target(rung), found: Default::default() }).collect();
-        let work = work / rungs.len() as u64;
-        Self { layers: Layers::of(model, graph), groups, rules, start: start.points, rungs, work }
+        Self { layers: Layers::of(model, graph), groups, rules, choices, start, rungs, work }
     }
 
     /// The number of targets above `room` bytes.
@@ -127,52 +133,72 @@ impl Frontier {
     /// Points of some targets, from the fastest to the one that needs the fewest bytes. Each needs fewer bytes
     /// than all before it.
     pub(super) fn points(&self, model: &CostModel, range: Range<usize>) -> Vec<Point> {
-        let missing = self.missing(range.clone(), FOR_TARGET);
+        let missing = self.missing(range.clone(), 0);
         let task = progress::task("what to compute again", missing.len() as u64);
         let climb = |i: usize| {
             let Rung { target, found } = &self.rungs[missing[i]];
-            found[FOR_TARGET].get_or_init(|| {
-                Search::new(model, *target, self.work).run(self.layers.as_ref(), &self.groups, &self.rules)
+            let work = self.work * FIRST[0] / FIRST[1];
+            found[0].get_or_init(|| {
+                let mut search = Search::new(model, &self.choices, *target);
+                pareto(search.run(self.layers.as_ref(), &self.groups, &self.rules, work))
             });
         };
         parallel::map_and_tell(missing.len(), climb, |climbed| task.done(climbed as u64));
-        self.best(range, FOR_TARGET).into_iter().cloned().collect()
+        pareto(self.found(range, 0).cloned().collect())
     }
 
-    /// Points of the targets within `room` bytes and of the two above. Where the best within a target is of a lower one, a search
-    /// continues from it; then, at heights between targets, more of the best is kept. More room has all points of less room.
+    /// Points of the targets within `room` bytes and of the two above. Each search goes on several times from the best that is known
+    /// for its target or a lower one; then, at heights between targets, more of the best is kept. More room has all points of less
+    /// room.
     pub(super) fn refined(&self, model: &CostModel, room: u64) -> Vec<Point> {
         let all = self.above(room).saturating_sub(2)..self.rungs.len();
         self.points(model, all.clone());
-        let search = |target: u64, from: &Point, work: u64| {
-            Search::new(model, target, work).keeping_more(&from.retention)
-        };
-        let missing = self.missing(all.clone(), FROM_LOWER);
-        let found = parallel::map(missing.len(), |i| {
-            let Rung { target, found } = &self.rungs[missing[i]];
-            let best = best_within(&self.best(missing[i]..all.end, FOR_TARGET), *target)?;
-            let own = found[FOR_TARGET].get()?.iter().any(|point| point.retention == best.retention);
-            (!own).then(|| search(*target, best, self.work).improved())
-        });
-        for (rung, found) in missing.into_iter().zip(found) {
-            self.rungs[rung].found[FROM_LOWER].get_or_init(|| found.unwrap_or_default());
-        }
         let missing = self.missing(all.clone(), BETWEEN);
-        let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
-        let known = parallel::map(missing.len(), |i| self.best(missing[i]..all.end, FROM_LOWER));
-        let heights = missing.iter().zip(&known).flat_map(|rung| (1..steps).map(move |step| (rung, step)));
-        let heights: Vec<_> = heights.collect();
-        let found = parallel::map(heights.len(), |i| {
-            let ((&rung, known), step) = heights[i];
-            let [from, to] = [self.rungs[rung].target, self.rungs.get(rung + 1)?.target];
-            let height = from - (from - to) * step / steps;
-            Some(search(height, best_within(known, height)?, self.work / steps).points)
-        });
-        for (rung, found) in missing.into_iter().zip(found.chunks(steps as usize - 1)) {
-            let found = found.iter().flatten().flatten();
-            self.rungs[rung].found[BETWEEN].get_or_init(|| found.cloned().collect());
+        let task = progress::task("what to compute again", (missing.len() * BETWEEN) as u64);
+        let search = |&rung: &usize| Mutex::new(Search::new(model, &self.choices, self.rungs[rung].target));
+        let searches: Vec<Mutex<Search>> = missing.iter().map(search).collect();
+        let each = |work: &(dyn Fn(usize, &mut Search) + Sync), pass: usize| {
+            let go_on = |i: usize| {
+                work(missing[i], &mut searches[i].lock().unwrap_or_else(PoisonError::into_inner));
+            };
+            let done = (pass - 1) * missing.len();
+            parallel::map_and_tell(missing.len(), go_on, |more| task.done((done + more) as u64));
+        };
+        let work = self.work * (FIRST[1] - FIRST[0]) / FIRST[1] / PASSES as u64;
+        for pass in 1..=PASSES {
+            let go_on = |rung: usize, search: &mut Search| {
+                let Rung { target, found } = &self.rungs[rung];
+                let known = |ago: usize| {
+                    let last = pass.checked_sub(ago)?;
+                    let best = |range: Range<usize>| fastest(self.found(range, last), *target);
+                    Some([best(rung..rung + 1), best(rung + 1..all.end)])
+                };
+                let [own, lower] = known(1).unwrap_or_default();
+                let is_idle = known(1 + IDLE).is_some_and(|[o, l]| same(o, own) && same(l, lower));
+                let tried = known(2).is_some_and(|[_, before]| same(before, lower));
+                let lower = lower.filter(|_| !tried);
+                found[pass].get_or_init(|| match is_idle {
+                    true => Vec::new(),
+                    false => pareto(search.go_on(own, lower, pass, work)),
+                });
+            };
+            each(&go_on, pass);
         }
-        self.best(all, BETWEEN).into_iter().cloned().collect()
+        let steps = (HEIGHTS / self.rungs.len() as u64).max(2);
+        let between = |rung: usize, search: &mut Search| {
+            let Rung { target, found } = &self.rungs[rung];
+            let space = self.rungs.get(rung + 1).map_or(0, |next| target - next.target);
+            let mut points = Vec::new();
+            for step in (1..steps).filter(|_| space > 0) {
+                let height = target - space * step / steps;
+                search.aim(height);
+                let best = fastest(self.found(rung..all.end, PASSES), height);
+                points.extend(search.go_on(None, best, BETWEEN, self.work / steps / 2));
+            }
+            found[BETWEEN].get_or_init(|| pareto(points));
+        };
+        each(&between, BETWEEN);
+        pareto(self.found(all, BETWEEN).cloned().collect())
     }
 
     /// The targets that have not been searched for yet in this way.
@@ -180,16 +206,27 @@ impl Frontier {
         range.filter(|&rung| self.rungs[rung].found[search].get().is_none()).collect()
     }
 
-    /// The best points that the searches up to `last` found for some targets.
-    fn best(&self, range: Range<usize>, last: usize) -> Vec<&Point> {
-        let found = self.rungs[range].iter().flat_map(|rung| &rung.found[..=last]);
-        pareto(self.start.iter().chain(found.filter_map(OnceLock::get).flatten()))
+    /// What the searches for some targets found up to `last`, and the step without recomputation.
+    fn found(&self, range: Range<usize>, last: usize) -> impl Iterator<Item = &Point> {
+        let found = self.rungs[range].iter().flat_map(move |rung| &rung.found[..=last]);
+        self.start.iter().chain(found.filter_map(OnceLock::get).flatten())
     }
 }
 
-/// The fastest of points in the order of [`pareto`] that needs at most `target` bytes.
-fn best_within<'a>(points: &[&'a Point], target: u64) -> Option<&'a Point> {
-    points.iter().find(|point| point.peak <= target).copied()
+/// The order of points that are compared: the fastest first.
+fn order(a: &Point, b: &Point) -> Ordering {
+    let time = a.again_s.total_cmp(&b.again_s);
+    time.then(a.peak.cmp(&b.peak)).then_with(|| a.retention.cmp(&b.retention))
+}
+
+/// The fastest of the points that need at most `target` bytes.
+fn fastest<'a>(points: impl Iterator<Item = &'a Point>, target: u64) -> Option<&'a Point> {
+    points.filter(|point| point.peak <= target).min_by(|a, b| order(a, b))
+}
+
+/// Whether these are the same choice.
+fn same(some: Option<&Point>, other: Option<&Point>) -> bool {
+    some.map(|point| &point.retention) == other.map(|point| &point.retention)
 }
 
 /// The same choice with all kept results in host memory that may be there; `None` if there are none.
@@ -203,10 +240,8 @@ fn all_away(model: &CostModel, rule: &[Retention]) -> Option<Vec<Retention>> {
 }
 
 /// Drops points that another point beats in both time and peak.
-fn pareto<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<&'a Point> {
-    let order = |a: &Point, b: &Point| a.again_s.total_cmp(&b.again_s).then(a.peak.cmp(&b.peak));
-    let mut points: Vec<_> = points.collect();
-    points.sort_by(|a, b| order(a, b).then_with(|| a.retention.cmp(&b.retention)));
+fn pareto(mut points: Vec<Point>) -> Vec<Point> {
+    points.sort_unstable_by(order);
     let mut best = u64::MAX;
     points.retain(|point| {
         let better = point.peak < best;

@@ -5,15 +5,18 @@
 
 mod certificate;
 mod chain;
+mod change;
 mod cost_model;
 mod frontier;
-mod measure;
+mod heights;
 mod offload;
 mod script;
 mod search;
 mod select;
 #[cfg(test)]
 mod tests;
+mod timeline;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -29,9 +32,9 @@ use crate::kernels;
 use crate::limits::{Card, Limits};
 use crate::parallel;
 use cost_model::CostModel;
-use measure::Meter;
 use script::{Retention, Writer};
 use select::Length;
+use timeline::Timeline;
 
 pub(super) use frontier::SearchEffort;
 use frontier::{Frontier, Point};
@@ -161,9 +164,7 @@ const WORTH: u64 = 20;
 /// Bytes alive at once if only the results that blocks pass on are kept.
 fn lowest(model: &CostModel, graph: &Graph) -> u64 {
     let rule = select::every(model, graph, Length::Blocks(1));
-    let mut writer = Writer::new(model);
-    let Ok(script) = writer.write(&rule) else { return u64::MAX };
-    Meter::new(model).measure(script, 0, u64::MAX).map_or(u64::MAX, |measure| measure.peak)
+    Timeline::new(model, 0, &rule).now().peak
 }
 
 /// What determines a plan of a planner: the budget that fused updates may fill, the work on packing, and how each forward result is
@@ -179,7 +180,7 @@ fn key(settings: &Settings, retention: &[Retention]) -> Key {
 #[derive(Debug, Default)]
 struct Known {
     /// Bytes of each plan.
-    totals: BTreeMap<Key, u64>,
+    totals: Vec<(Key, u64)>,
     /// The one that was asked for last.
     latest: Option<(Key, Packed)>,
 }
@@ -292,7 +293,9 @@ impl RecomputePlanner {
         }
         let plan = Plan::lay_out(self.program(retention, limits)?, limits, settings)?;
         let mut known = known();
-        known.totals.insert(key.clone(), plan.total());
+        if !known.totals.iter().any(|(other, _)| *other == key) {
+            known.totals.push((key.clone(), plan.total()));
+        }
         known.latest = Some((key, plan.clone()));
         Ok(plan)
     }
@@ -300,7 +303,8 @@ impl RecomputePlanner {
     /// Bytes of the packed plan of a choice.
     fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let total = known.totals.get(&key(settings, retention)).copied();
+        let key = key(settings, retention);
+        let total = known.totals.iter().find(|(other, _)| *other == key).map(|(_, total)| *total);
         drop(known);
         total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
     }

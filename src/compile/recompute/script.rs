@@ -16,20 +16,21 @@ pub(in crate::compile) enum Retention {
     Offload,
 }
 
-/// Writes scripts. Its buffers are reused between scripts.
+/// Not computed again yet.
+const NOT_YET: u32 = u32::MAX;
+
+/// Writes scripts, operation by operation of the step. Its buffers are reused between scripts.
 pub(in crate::compile) struct Writer<'a> {
     model: &'a CostModel,
     steps: Vec<ScheduleEntry>,
     /// Position in the order of the first operation that changes a slot: from then on, nothing that reads it can run again.
     changed_at: Vec<usize>,
-    /// Slots that are kept for one operation only, whatever is chosen.
-    never_kept: Vec<bool>,
-    /// Slots that are not in memory: they must be recomputed or copied back.
-    missing: Vec<bool>,
+    /// Position in the order of the operation for which each slot was recomputed or copied back last.
+    made: Vec<u32>,
+    /// Slots, and their positions in `made` before each change, the latest change last.
+    pub(super) log: Vec<(u32, u32)>,
     /// Pending recomputations: the slot, its operation, and the number of operands already visited.
     stack: Vec<(u32, u32, u32)>,
-    /// Slots kept for one operation only.
-    passing: Vec<u32>,
 }
 
 impl<'a> Writer<'a> {
@@ -42,11 +43,10 @@ impl<'a> Writer<'a> {
         Self {
             model,
             changed_at,
-            never_kept: model.slots.iter().map(|slot| slot.passing).collect(),
             steps: Vec::with_capacity(model.order.len() * 2),
-            missing: Vec::with_capacity(model.slots.len()),
+            made: vec![NOT_YET; model.slots.len()],
+            log: Vec::new(),
             stack: Vec::new(),
-            passing: Vec::new(),
         }
     }
 
@@ -56,32 +56,57 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// A slot that cannot be recomputed when it is needed, because an update has changed one of its operands.
     pub(in crate::compile) fn write(&mut self, retention: &[Retention]) -> Result<&[ScheduleEntry], usize> {
-        let model = self.model;
-        self.steps.clear();
-        self.passing.clear();
-        self.missing.clear();
-        let gone = |(choice, never): (&Retention, &bool)| *choice != Retention::Save || *never;
-        self.missing.extend(retention.iter().zip(&self.never_kept).map(gone));
+        self.restart();
         let offloads = retention.contains(&Retention::Offload);
-        for &n in model.first() {
-            let away = if offloads { self.away(&model.works[n as usize], retention) } else { 0 };
-            self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
+        for (at, &n) in self.model.order.iter().enumerate() {
+            self.write_before(at, retention, &mut steps)?;
+            let away = if offloads { self.away(&self.model.works[n as usize], retention) } else { 0 };
+            steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
         }
-        for (at, &n) in model.order.iter().enumerate().skip(model.first().len()) {
-            let work = &model.works[n as usize];
-            if !work.forward {
-                for &slot in model.held(work) {
-                    if self.missing[slot as usize] {
-                        self.need(slot, at, retention)?;
-                    }
-                }
-            }
-            let away = if offloads { self.away(work, retention) } else { 0 };
-            self.steps.push(ScheduleEntry { away, ..ScheduleEntry::first(n) });
-            self.passing.iter().for_each(|&slot| self.missing[slot as usize] = true);
-            self.passing.clear();
-        }
+        self.steps = steps;
         Ok(&self.steps)
+    }
+
+    /// Begins a script in which nothing is recomputed yet. Returns for which operations slots were recomputed in the one before.
+    pub(super) fn restart(&mut self) -> Vec<u32> {
+        self.log.clear();
+        std::mem::replace(&mut self.made, vec![NOT_YET; self.model.slots.len()])
+    }
+
+    /// Continues a script.
+    pub(super) fn resume(&mut self, made: Vec<u32>) {
+        self.log.clear();
+        self.made = made;
+    }
+
+    /// Position in the order of the operation for which a slot was recomputed or copied back last.
+    pub(super) fn made(&self, slot: u32) -> u32 {
+        self.made[slot as usize]
+    }
+
+    pub(super) fn set_made(&mut self, slot: u32, at: u32) {
+        self.log.push((slot, std::mem::replace(&mut self.made[slot as usize], at)));
+    }
+
+    /// The slot is not in memory until it is needed again.
+    pub(super) fn forget(&mut self, slot: u32) {
+        self.set_made(slot, NOT_YET);
+    }
+
+    /// Whether a slot is not in memory just before operation `at` of the order, where it was recomputed for operation `made`.
+    pub(super) fn is_missing(&self, slot: u32, at: usize, made: u32, choice: Retention) -> bool {
+        match choice {
+            // It is kept for one operation only, whatever is chosen.
+            Retention::Save => self.model.slots[slot as usize].passing && made != at as u32,
+            Retention::RecomputePerUse => made != at as u32,
+            Retention::RecomputeOnce | Retention::Offload => made > at as u32,
+        }
+    }
+
+    fn missing(&self, slot: u32, at: usize, retention: &[Retention]) -> bool {
+        self.is_missing(slot, at, self.made[slot as usize], retention[slot as usize])
     }
 
     /// Bit mask of the results of an operation that are copied to host memory.
@@ -92,40 +117,75 @@ impl<'a> Writer<'a> {
 
     /// The operation that recomputes `slot`. This is a fused pair if the pair also computes a missing operand
     /// that would be recomputed only for this use.
-    fn maker(&self, slot: u32, retention: &[Retention]) -> Result<u32, usize> {
+    fn maker(&self, slot: u32, at: usize, retention: &[Retention]) -> Result<u32, usize> {
         let n = self.model.slots[slot as usize].producer.ok_or(slot as usize)?;
         let alone = |(between, _): &&(u32, u32)| {
-            self.missing[*between as usize] && retention[*between as usize] == Retention::RecomputePerUse
+            self.missing(*between, at, retention)
+                && retention[*between as usize] == Retention::RecomputePerUse
         };
         let kept = retention[slot as usize] != Retention::Offload;
         let joined = self.model.works[n as usize].joins.iter().find(alone).filter(|_| kept);
         Ok(joined.map_or(n, |(_, joined)| *joined))
     }
 
-    /// Recomputes `slot`, after its missing operands, before operation `at` of the order.
-    fn need(&mut self, slot: u32, at: usize, retention: &[Retention]) -> Result<(), usize> {
+    /// Writes what runs just before operation `at` of the order: the operations that recompute its missing operands, after their own.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(super) fn write_before(
+        &mut self,
+        at: usize,
+        retention: &[Retention],
+        steps: &mut Vec<ScheduleEntry>,
+    ) -> Result<(), usize> {
         let model = self.model;
-        let by = self.maker(slot, retention)?;
+        let work = &model.works[model.order[at] as usize];
+        if !work.forward {
+            for &slot in model.held(work) {
+                if self.missing(slot, at, retention) {
+                    self.need(slot, at, retention, steps)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes `slot`, after its missing operands, before operation `at` of the order.
+    fn need(
+        &mut self,
+        slot: u32,
+        at: usize,
+        retention: &[Retention],
+        steps: &mut Vec<ScheduleEntry>,
+    ) -> Result<(), usize> {
+        let model = self.model;
+        let by = self.maker(slot, at, retention)?;
         self.stack.push((slot, by, 0));
         while let Some((slot, n, next)) = self.stack.pop() {
             let work = &model.works[n as usize];
             if retention[slot as usize] == Retention::Offload {
-                if std::mem::replace(&mut self.missing[slot as usize], false) {
+                if self.missing(slot, at, retention) {
+                    self.set_made(slot, at as u32);
                     let is_it = |&write: &u32| write == slot;
                     let bit = model.writes(work).iter().position(is_it).map_or(0, |i| 1 << i);
-                    self.steps.push(ScheduleEntry { node: n, again: true, fresh: bit, away: bit });
+                    steps.push(ScheduleEntry { node: n, again: true, fresh: bit, away: bit });
                 }
                 continue;
             }
             let reads = model.held(work);
             let rest = &reads[next as usize..];
-            if let Some(i) = rest.iter().position(|&read| self.missing[read as usize]) {
+            if let Some(i) = rest.iter().position(|&read| self.missing(read, at, retention)) {
                 self.stack.push((slot, n, next + i as u32 + 1));
-                let by = self.maker(rest[i], retention)?;
-                self.stack.push((rest[i], by, 0));
+                match self.maker(rest[i], at, retention) {
+                    Ok(by) => self.stack.push((rest[i], by, 0)),
+                    Err(slot) => {
+                        self.stack.clear();
+                        return Err(slot);
+                    }
+                }
                 continue;
             }
-            if !self.missing[slot as usize] {
+            if !self.missing(slot, at, retention) {
                 continue;
             }
             if model.reads(work).iter().any(|&read| self.changed_at[read as usize] < at) {
@@ -140,17 +200,12 @@ impl<'a> Writer<'a> {
             }
             let mut fresh = 0;
             for (i, &write) in model.writes(work).iter().enumerate() {
-                if self.missing[write as usize] && retention[write as usize] != Retention::Offload {
+                if self.missing(write, at, retention) && retention[write as usize] != Retention::Offload {
                     fresh |= 1 << i;
-                    self.missing[write as usize] = false;
-                    if retention[write as usize] == Retention::RecomputePerUse
-                        || model.slots[write as usize].passing
-                    {
-                        self.passing.push(write);
-                    }
+                    self.set_made(write, at as u32);
                 }
             }
-            self.steps.push(ScheduleEntry { node: n, again: true, fresh, away: 0 });
+            steps.push(ScheduleEntry { node: n, again: true, fresh, away: 0 });
         }
         Ok(())
     }

@@ -2,44 +2,61 @@
 //! searched again.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 
-use super::chain::Chain;
 use super::cost_model::CostModel;
 use super::frontier::Point;
-use super::measure::{Measure, Meter};
 use super::script::Retention::{self, Offload, RecomputeOnce, RecomputePerUse};
-use super::script::Writer;
 use super::select::{Layers, candidates};
+use super::timeline::{Measure, Outcome, Timeline};
 use crate::random;
 
 /// Number of consecutive failed improvements that ends the search.
-const PATIENCE: u32 = 40;
+const PATIENCE: u32 = 100;
+
+/// How much more time than the best a solution may take that the improvement goes on from, as a fraction. It falls to nothing as the
+/// work is done.
+const SLACK: f64 = 0.03;
 
 /// A rule, or a chain's checkpoints, that takes this many times as long as the greedy choice is not improved.
 const SLOW: f64 = 2.0;
 
-/// A search for the least recomputation time under one target peak.
-pub(super) struct Search<'a> {
-    model: &'a CostModel,
-    writer: Writer<'a>,
-    meter: Meter<'a>,
-    /// Slots that may be dropped, in the order of the forward pass; those of the parts of a batch together.
-    pub(super) candidates: Vec<Vec<usize>>,
+/// Units of work of writing a step of a whole script anew.
+const STEP: u64 = 4;
+
+/// What searches choose from.
+#[derive(Debug)]
+pub(super) struct Choices {
+    /// Slots that may be dropped, in the order of the forward pass.
+    each: Vec<Vec<usize>>,
+    /// The same, those of the parts of a batch together.
+    pub(super) together: Vec<Vec<usize>>,
     /// The initial choice: slots that only the forward pass reads are recomputed where needed; all others are
     /// kept.
     start: Vec<Retention>,
-    retention: Vec<Retention>,
-    /// The choices that a trial replaces.
-    replaced: Vec<Retention>,
-    pub(super) now: Measure,
-    /// The target peak, in bytes.
-    target: u64,
-    /// Script steps that may still be measured: a bound on time, the same on every machine.
+}
+
+impl Choices {
+    pub(super) fn of(model: &CostModel) -> Self {
+        let candidates = candidates(model);
+        let read_back = model.read_back();
+        let mut start = vec![Retention::Save; model.slots.len()];
+        candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = RecomputeOnce);
+        let together = of_all_parts(model, &candidates);
+        Self { each: candidates.into_iter().map(|slot| vec![slot]).collect(), together, start }
+    }
+}
+
+/// A search for the least recomputation time under one target peak.
+pub(super) struct Search<'a> {
+    model: &'a CostModel,
+    choices: &'a Choices,
+    timeline: Timeline<'a>,
+    /// Units of [`Timeline::work`] that are left: a bound on time, the same on every machine.
     work: u64,
     thrown: u64,
-    /// Solutions found so far.
-    pub(super) points: Vec<Point>,
+    /// Solutions found since they were last taken.
+    points: Vec<Point>,
 }
 
 /// A choice for some slots, and the excess that it removes per second of added time.
@@ -68,27 +85,15 @@ impl Ord for Flip<'_> {
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(model: &'a CostModel, target: u64, work: u64) -> Self {
-        let candidates = candidates(model);
-        let read_back = model.read_back();
-        let mut start = vec![Retention::Save; model.slots.len()];
-        candidates.iter().filter(|&&slot| !read_back[slot]).for_each(|&slot| start[slot] = RecomputeOnce);
-        let candidates = of_all_parts(model, candidates);
+    pub(super) fn new(model: &'a CostModel, choices: &'a Choices, target: u64) -> Self {
         let mut search = Self {
             model,
-            writer: Writer::new(model),
-            meter: Meter::new(model),
-            candidates,
-            retention: start.clone(),
-            replaced: Vec::new(),
-            start,
-            now: Measure::default(),
-            target,
-            work,
+            choices,
+            timeline: Timeline::new(model, target, &choices.start),
+            work: 0,
             thrown: 0,
             points: Vec::new(),
         };
-        search.now = search.measure().unwrap_or_default();
         search.note();
         search
     }
@@ -96,132 +101,161 @@ impl<'a> Search<'a> {
     /// Greedy search, cleanup, then improvement while there is work left. With `groups`, of large networks, the greedy search
     /// drops whole groups first; `rules` are solutions from which it also starts, with half of the work.
     pub(super) fn run(
-        mut self,
+        &mut self,
         layers: Option<&Layers>,
         groups: &[Vec<usize>],
         rules: &[Vec<Retention>],
+        work: u64,
     ) -> Vec<Point> {
-        let all = self.candidates.clone();
-        let later = if rules.is_empty() { 0 } else { self.work / 2 };
-        self.work -= later;
+        let all = &self.choices.together;
+        let later = if rules.is_empty() { 0 } else { work / 2 };
+        self.work = work - later;
         self.lower(groups.iter().map(Vec::as_slice), &[RecomputeOnce, Offload], true);
-        self.lower_each(&all, true);
-        self.tidy(&all);
+        self.lower_each(all, true);
+        self.tidy(all);
         self.note();
         self.work += later;
-        self.try_rules(rules, &all);
+        self.try_rules(rules, all);
         if let Some(layers) = layers {
-            self.try_chain(layers, &all);
+            self.try_chain(layers, all);
         }
-        self.improved()
+        self.improve_all();
+        std::mem::take(&mut self.points)
     }
 
-    /// Continues from a solution, and keeps more results where the target has room.
-    pub(super) fn keeping_more(mut self, retention: &[Retention]) -> Self {
-        self.retention = retention.to_vec();
-        self.now = self.measure().unwrap_or(self.now);
-        self.tidy(&self.candidates.clone());
-        self.note();
-        self
+    /// Units of work of measuring each choice once.
+    pub(super) fn sweep(&mut self) -> u64 {
+        self.work = u64::MAX;
+        for slots in &self.choices.together {
+            self.with(slots, RecomputeOnce, u64::MAX, f64::INFINITY);
+        }
+        u64::MAX - self.work
     }
 
-    /// All solutions found, after improvement while there is work left: half of it for choices that are the same for all parts of a
-    /// batch, of which the first may have more room.
-    pub(super) fn improved(mut self) -> Vec<Point> {
-        let each: Vec<Vec<usize>> = self.candidates.iter().flatten().map(|&slot| vec![slot]).collect();
-        if each.len() > self.candidates.len() {
+    /// Continues from the better of two solutions: what was found for this target, and for a lower one, where more results may be
+    /// kept. The result depends on nothing else but `seed`, which draws what is reset.
+    pub(super) fn go_on(
+        &mut self,
+        own: Option<&Point>,
+        lower: Option<&Point>,
+        seed: usize,
+        work: u64,
+    ) -> Vec<Point> {
+        (self.work, self.thrown) = (work, (seed as u64) << 32);
+        let mut least = f64::INFINITY;
+        if lower.is_some_and(|lower| self.set(&lower.retention).is_some()) {
+            self.tidy(&self.choices.each);
+            self.note();
+            least = self.now().again_s;
+        }
+        if let Some(own) = own.filter(|own| own.again_s <= least) {
+            self.set(&own.retention);
+            least = own.again_s;
+        }
+        if least < f64::INFINITY {
+            self.improve_all();
+        }
+        std::mem::take(&mut self.points)
+    }
+
+    /// Looks for another target peak from now on.
+    pub(super) fn aim(&mut self, target: u64) {
+        self.timeline.aim(target);
+    }
+
+    /// Improves the solution while there is work left: half of it for choices that are the same for all parts of a batch, of which the
+    /// first may have more room.
+    fn improve_all(&mut self) {
+        let Choices { each, together, .. } = self.choices;
+        if each.len() > together.len() {
             let later = self.work / 2;
             self.work -= later;
-            self.improve();
-            self.note();
+            self.improve(together);
             self.work += later;
-            self.tidy(&each);
-            self.candidates = each;
+            self.tidy(each);
+            self.note();
         }
-        self.improve();
-        self.note();
-        self.points
+        self.improve(each);
     }
 
     /// Notes the solution of each rule, and restarts from the one closest to the target; of equally close ones, the fastest.
     fn try_rules(&mut self, rules: &[Vec<Retention>], all: &[Vec<usize>]) {
-        let (other, before) = (self.retention.clone(), self.now);
+        let before = self.timeline.retention().to_vec();
         let mut measures = Vec::new();
         for rule in rules {
-            self.retention.clone_from(rule);
-            if let Some(measure) = self.measure() {
-                self.now = measure;
+            if let Some(measure) = self.set(rule) {
                 self.note();
                 measures.push((measure, rule));
             }
         }
-        (self.retention, self.now) = (other, before);
+        self.timeline.set(&before);
         let order = |a: &Measure, b: &Measure| a.excess.cmp(&b.excess).then(a.again_s.total_cmp(&b.again_s));
         if let Some((_, rule)) = measures.into_iter().min_by(|(a, _), (b, _)| order(a, b)) {
-            self.restart(rule.clone(), all);
+            self.restart(rule, all);
         }
     }
 
     /// Restarts from the optimal checkpoints of the chain.
     fn try_chain(&mut self, layers: &Layers, all: &[Vec<usize>]) {
         // What the reversal of a layer takes besides the inputs: the peak with all of them kept, without them.
-        let inputs: u64 = layers.stages.iter().map(|stage| stage.bytes).sum();
-        let kept = layers.retention(&Chain::new(&layers.stages, inputs), &self.start);
-        let before = std::mem::replace(&mut self.retention, kept);
-        let within = self.measure().map(|all| all.peak.saturating_sub(inputs));
-        self.retention = before;
-        if let Some(room) = within.and_then(|within| self.target.checked_sub(within)) {
-            self.restart(layers.retention(&Chain::new(&layers.stages, room), &self.start), all);
+        let (kept, inputs) = layers.all_kept(&self.choices.start);
+        let before = self.timeline.retention().to_vec();
+        let within = self.set(&kept).map(|all| all.peak.saturating_sub(inputs));
+        self.timeline.set(&before);
+        if let Some(room) = within.and_then(|within| self.timeline.target().checked_sub(within)) {
+            self.restart(&layers.checkpoints(room, &self.choices.start), all);
         }
     }
 
     /// Continues from another solution if that is better.
-    fn restart(&mut self, retention: Vec<Retention>, all: &[Vec<usize>]) {
-        let (other, before) = (std::mem::replace(&mut self.retention, retention), self.now);
+    fn restart(&mut self, retention: &[Retention], all: &[Vec<usize>]) {
+        let (other, before) = (self.timeline.retention().to_vec(), self.now());
         // Much slower than what there is, it will not catch up.
-        let measure = self.measure().filter(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s);
-        if let Some(measure) = measure {
-            self.now = measure;
+        let measure = self.set(retention);
+        if measure.is_some_and(|raw| before.excess > 0 || raw.again_s < SLOW * before.again_s) {
             self.lower_each(all, false);
             self.tidy(all);
             self.note();
+            if self.better(&before) {
+                return;
+            }
         }
-        if !self.better(&before) {
-            self.retention = other;
-            self.now = before;
-        }
+        self.timeline.set(&other);
+    }
+
+    pub(super) fn now(&self) -> Measure {
+        self.timeline.now()
     }
 
     /// Whether the solution is closer to the target than `before`, or as close in less time.
     fn better(&self, before: &Measure) -> bool {
-        (self.now.excess, self.now.again_s) < (before.excess, before.again_s)
+        let now = self.now();
+        (now.excess, now.again_s) < (before.excess, before.again_s)
     }
 
     fn note(&mut self) {
-        let Measure { peak, again_s, .. } = self.now;
-        self.points.push(Point { retention: self.retention.clone(), peak, again_s });
+        let Measure { peak, again_s, .. } = self.now();
+        self.points.push(Point { retention: self.timeline.retention().to_vec(), peak, again_s });
     }
 
-    /// `None` if a dropped slot cannot be recomputed.
-    fn measure(&mut self) -> Option<Measure> {
-        self.measure_up_to(u64::MAX)
+    /// Counts the steps of the script as work.
+    fn count(&mut self) {
+        self.work = self.work.saturating_sub(STEP * self.timeline.steps());
     }
 
-    /// `None` also if the excess is more than `most`.
-    fn measure_up_to(&mut self, most: u64) -> Option<Measure> {
-        let script = self.writer.write(&self.retention).ok()?;
-        self.work = self.work.saturating_sub(script.len() as u64);
-        self.meter.measure(script, self.target, most)
+    /// Takes another solution. `None`, and nothing changes, if a dropped slot cannot be recomputed in it.
+    fn set(&mut self, retention: &[Retention]) -> Option<Measure> {
+        let measure = self.timeline.set(retention)?;
+        self.count();
+        Some(measure)
     }
 
-    /// Measures another choice for some slots, and keeps theirs.
-    fn with(&mut self, slots: &[usize], choice: Retention, most: u64) -> Option<Measure> {
-        self.replaced.clear();
-        self.replaced.extend(slots.iter().map(|&slot| self.retention[slot]));
-        slots.iter().for_each(|&slot| self.retention[slot] = choice);
-        let measure = self.measure_up_to(most);
-        slots.iter().zip(&self.replaced).for_each(|(&slot, &before)| self.retention[slot] = before);
-        measure
+    /// Measures another choice for some slots, which [`Timeline::keep`] can then take. `None` if a dropped slot cannot be recomputed,
+    /// if the excess is more than `most`, or if it does not take less than `below_s` again.
+    fn with(&mut self, slots: &[usize], choice: Retention, most: u64, below_s: f64) -> Option<Outcome> {
+        let outcome = self.timeline.measure(&mut slots.iter().map(|&slot| (slot, choice)), most, below_s);
+        self.work = self.work.saturating_sub(self.timeline.work());
+        outcome
     }
 
     /// [`Search::lower`] by one of the candidates `some` at a time.
@@ -238,7 +272,7 @@ impl<'a> Search<'a> {
     ) {
         let mut heap = BinaryHeap::new();
         let mut hopeful = true;
-        while self.now.excess > 0 && self.work > 0 {
+        while self.now().excess > 0 && self.work > 0 {
             if heap.is_empty() {
                 if !hopeful {
                     return;
@@ -248,10 +282,10 @@ impl<'a> Search<'a> {
                     parts.clone().flat_map(|slots| choices.iter().map(move |&choice| (slots, choice)));
                 heap.extend(flips.filter_map(|(slots, choice)| self.hope(slots, choice)));
             }
-            let Some((flip, measure)) = self.best(&mut heap) else { continue };
+            if !self.take_best(&mut heap) {
+                continue;
+            }
             hopeful = true;
-            flip.slots.iter().for_each(|&slot| self.retention[slot] = flip.choice);
-            self.now = measure;
             if note {
                 self.note();
             }
@@ -262,7 +296,7 @@ impl<'a> Search<'a> {
     /// that is recomputed for each reader does not.
     fn drops(&self, slots: &[usize], choice: Retention) -> bool {
         let more = |kept: Retention| choice > kept || (kept == Offload && choice == RecomputePerUse);
-        slots.iter().any(|&slot| more(self.retention[slot]))
+        slots.iter().any(|&slot| more(self.timeline.retention()[slot]))
     }
 
     /// An optimistic estimate of a change's worth; `None` also if some of the slots must not be offloaded, and the choice does.
@@ -274,31 +308,33 @@ impl<'a> Search<'a> {
             seconds += if choice == Offload { slot.away_s? } else { again };
         }
         let times = if choice == RecomputePerUse { 0.5 } else { 1.0 };
-        let worth = times * bytes as f64 * self.now.over as f64 / seconds.max(1e-9);
+        let worth = times * bytes as f64 * self.now().over as f64 / seconds.max(1e-9);
         self.drops(slots, choice).then_some(Flip { worth, slots, choice })
     }
 
-    fn worth<'s>(&mut self, slots: &'s [usize], choice: Retention) -> Option<(Flip<'s>, Measure)> {
+    fn worth<'s>(&mut self, slots: &'s [usize], choice: Retention) -> Option<Flip<'s>> {
         if !self.drops(slots, choice) {
             return None;
         }
-        let measure = self.with(slots, choice, self.now.excess.checked_sub(1)?)?;
-        let less = self.now.excess - measure.excess;
-        let seconds = (measure.again_s - self.now.again_s).max(1e-9);
-        Some((Flip { worth: less as f64 / seconds, slots, choice }, measure))
+        let now = self.now();
+        let Outcome { excess, again_s } =
+            self.with(slots, choice, now.excess.checked_sub(1)?, f64::INFINITY)?;
+        let seconds = (again_s - now.again_s).max(1e-9);
+        Some(Flip { worth: (now.excess - excess) as f64 / seconds, slots, choice })
     }
 
-    /// The best change. Worths in the heap are stale: the first change with a current worth that still beats
-    /// the next one is taken.
-    fn best<'s>(&mut self, heap: &mut BinaryHeap<Flip<'s>>) -> Option<(Flip<'s>, Measure)> {
+    /// Makes the best change. Worths in the heap are stale: the first change with a current worth that still beats the next one is
+    /// taken. `false` if there is none.
+    fn take_best<'s>(&mut self, heap: &mut BinaryHeap<Flip<'s>>) -> bool {
         while let Some(stale) = heap.pop() {
-            let Some((flip, measure)) = self.worth(stale.slots, stale.choice) else { continue };
+            let Some(flip) = self.worth(stale.slots, stale.choice) else { continue };
             if heap.peek().is_none_or(|next| flip.worth >= next.worth) {
-                return Some((flip, measure));
+                self.timeline.keep();
+                return true;
             }
             heap.push(flip);
         }
-        None
+        false
     }
 
     /// Keeps slots again that need not be dropped, the most expensive first.
@@ -307,7 +343,7 @@ impl<'a> Search<'a> {
         let seconds =
             |slots: &[usize]| model.slots[slots[0]].producer.map_or(0.0, |n| model.works[n as usize].seconds);
         let kept = |search: &Self, slots: &[usize]| {
-            slots.iter().map(|&slot| search.retention[slot]).max().unwrap_or(Retention::Save)
+            slots.iter().map(|&slot| search.timeline.retention()[slot]).max().unwrap_or(Retention::Save)
         };
         let dropped = some.iter().filter(|slots| kept(self, slots) != Retention::Save);
         let mut dropped: Vec<&[usize]> = dropped.map(Vec::as_slice).collect();
@@ -322,46 +358,58 @@ impl<'a> Search<'a> {
                 if self.work == 0 {
                     break;
                 }
-                let Some(measure) = self.with(slots, choice, self.now.excess) else { continue };
-                if measure.again_s < self.now.again_s {
-                    slots.iter().for_each(|&slot| self.retention[slot] = choice);
-                    self.now = measure;
+                let now = self.now();
+                if self.with(slots, choice, now.excess, now.again_s).is_some() {
+                    self.timeline.keep();
                     break;
                 }
             }
         }
     }
 
-    /// Resets the choices of a few neighbouring slots and searches them again; keeps the better solution.
-    fn improve(&mut self) {
-        let count = self.candidates.len();
+    /// Resets the choices of a few neighbouring slots of `all` and searches them again, from then on where that is not much worse than
+    /// the best; ends with the best.
+    fn improve(&mut self, all: &'a [Vec<usize>]) {
+        let whole = self.work as f64;
+        let mut best = (self.now(), self.timeline.retention().to_vec());
         let mut failures = 0;
-        while count > 0 && self.work > 0 && failures < PATIENCE {
+        while !all.is_empty() && self.work > 0 && failures < PATIENCE {
+            let most_s = best.0.again_s * (1.0 + SLACK * self.work as f64 / whole);
             let width = 4 + self.dice(20) as usize;
-            let mut part = self.neighbours(width);
+            let mut part = self.neighbours(all, width).to_vec();
             if self.dice(2) == 0 {
-                part.extend(self.neighbours(width / 2));
+                part.extend_from_slice(self.neighbours(all, width / 2));
             }
-            let (retention, before) = (self.retention.clone(), self.now);
-            part.iter().flatten().for_each(|&slot| self.retention[slot] = self.start[slot]);
-            self.now = self.measure().unwrap_or(before);
-            self.lower_each(&part, false);
-            self.tidy(&part);
-            if self.better(&before) {
+            let (retention, before) = (self.timeline.retention().to_vec(), self.now());
+            let choices = self.choices;
+            let mut start = part.iter().flatten().map(|&slot| (slot, choices.start[slot]));
+            if self.take(&mut start).is_some() {
+                self.lower_each(&part, false);
+                self.tidy(&part);
+            }
+            failures += 1;
+            let now = self.now();
+            if self.better(&best.0) {
                 failures = 0;
+                best = (now, self.timeline.retention().to_vec());
                 self.note();
-            } else {
-                failures += 1;
-                self.retention = retention;
-                self.now = before;
+            } else if !self.better(&before) && (now.excess > best.0.excess || now.again_s >= most_s) {
+                self.take(&mut retention.into_iter().enumerate());
             }
         }
+        self.take(&mut best.1.into_iter().enumerate());
     }
 
-    fn neighbours(&mut self, width: usize) -> Vec<Vec<usize>> {
-        let count = self.candidates.len();
-        let from = self.dice(count as u64) as usize;
-        self.candidates[from..count.min(from + width)].to_vec()
+    /// Takes another choice for some slots.
+    fn take(&mut self, choices: &mut dyn Iterator<Item = (usize, Retention)>) -> Option<Measure> {
+        let taken = self.timeline.take(choices);
+        self.work = self.work.saturating_sub(self.timeline.work());
+        taken
+    }
+
+    fn neighbours(&mut self, all: &'a [Vec<usize>], width: usize) -> &'a [Vec<usize>] {
+        let from = self.dice(all.len() as u64) as usize;
+        &all[from..all.len().min(from + width)]
     }
 
     fn dice(&mut self, below: u64) -> u64 {
@@ -371,10 +419,16 @@ impl<'a> Search<'a> {
 }
 
 /// Slots, those that hold the same result for different parts of a batch together.
-fn of_all_parts(model: &CostModel, slots: Vec<usize>) -> Vec<Vec<usize>> {
-    let mut together: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for slot in slots {
-        together.entry(model.slots[slot].first.map_or(slot, |first| first as usize)).or_default().push(slot);
+fn of_all_parts(model: &CostModel, slots: &[usize]) -> Vec<Vec<usize>> {
+    let mut together: Vec<Vec<usize>> = Vec::new();
+    let mut place = vec![usize::MAX; model.slots.len()];
+    for &slot in slots {
+        let place = &mut place[model.slots[slot].first.map_or(slot, |first| first as usize)];
+        if *place == usize::MAX {
+            *place = together.len();
+            together.push(Vec::new());
+        }
+        together[*place].push(slot);
     }
-    together.into_values().collect()
+    together
 }

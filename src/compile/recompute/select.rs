@@ -1,6 +1,7 @@
 //! Recomputation by rule: segments of layers, named layers, or kinds of operations.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use super::chain::{Chain, Stage};
 use super::cost_model::CostModel;
@@ -111,6 +112,8 @@ pub(super) struct Layers {
     starts: Vec<Vec<usize>>,
     /// Slots computed before the last layer that are not passed between layers.
     inner: Vec<usize>,
+    /// The best checkpoints within `1 << i` bytes.
+    chains: Vec<OnceLock<Chain>>,
 }
 
 impl Layers {
@@ -122,7 +125,8 @@ impl Layers {
         // Where the last layer begins.
         let mut last = None;
         let end = |i: usize| cuts.get(i + 1).copied().unwrap_or(forward.order.len());
-        let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new() };
+        let chains = (0..u64::BITS).map(|_| OnceLock::new()).collect();
+        let mut layers = Self { stages: Vec::new(), starts: Vec::new(), inner: Vec::new(), chains };
         for (i, &cut) in cuts.iter().enumerate() {
             let works = forward.order[cut..end(i)].iter().map(|&n| model.works[n as usize].seconds);
             let crosses = |slot: &&usize| {
@@ -157,12 +161,26 @@ impl Layers {
         (4..=MOST_LAYERS).contains(&layers.stages.len()).then_some(layers)
     }
 
-    /// The retention of each slot if `chain` decides about layer inputs; results within a layer are
-    /// recomputed.
-    pub(super) fn retention(&self, chain: &Chain, start: &[Retention]) -> Vec<Retention> {
+    /// The retention of each slot with the best checkpoints within `room` bytes; results within a layer are recomputed.
+    pub(super) fn checkpoints(&self, room: u64, start: &[Retention]) -> Vec<Retention> {
+        // One table serves all between a power of two and the next.
+        let size = room.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
+        let chain =
+            self.chains[size.trailing_zeros() as usize].get_or_init(|| Chain::new(&self.stages, size));
+        self.retention(chain.retention(room), start)
+    }
+
+    /// The retention of each slot if all layer inputs are kept, and results within a layer are recomputed; and the bytes of these
+    /// inputs.
+    pub(super) fn all_kept(&self, start: &[Retention]) -> (Vec<Retention>, u64) {
+        let bytes = self.stages.iter().map(|stage| stage.bytes).sum();
+        (self.retention(vec![Retention::Save; self.stages.len()], start), bytes)
+    }
+
+    fn retention(&self, inputs: Vec<Retention>, start: &[Retention]) -> Vec<Retention> {
         let mut retention = start.to_vec();
         self.inner.iter().for_each(|&slot| retention[slot] = Retention::RecomputeOnce);
-        for (slots, choice) in self.starts.iter().zip(chain.retention()) {
+        for (slots, choice) in self.starts.iter().zip(inputs) {
             slots.iter().for_each(|&slot| retention[slot] = choice);
         }
         retention

@@ -6,13 +6,16 @@ use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
 use crate::nn::Linear;
 use cost_model::Slot;
-use search::Search;
+use search::{Choices, Search};
 use select::Layers;
 
 fn small(name: &str) -> TrainStep {
     let image = (!matches!(name, "cnn" | "lenet" | "mlp")).then_some([64, 64]);
-    let model =
-        Model::with_options(name, 0, &ModelOptions { image, classes: Some(10), ..ModelOptions::default() });
+    let options = match name {
+        "gpt-nano" => ModelOptions::default(),
+        _ => ModelOptions { image, classes: Some(10), ..ModelOptions::default() },
+    };
+    let model = Model::with_options(name, 0, &options);
     model.expect("known").train_step(64).expect("valid")
 }
 
@@ -111,7 +114,7 @@ fn parts_of_a_batch_are_searched_together() {
         let step = small(name);
         let [one, three] =
             [PlanOptions::default(), options].map(|options| planner_of(&options, &step, &limits));
-        let together = |planner: &RecomputePlanner| Search::new(&planner.model, 0, 1).candidates;
+        let together = |planner: &RecomputePlanner| Choices::of(&planner.model).together;
         let (single, mut parts) = (together(&one), together(&three));
         // Each part has its own rows of the images.
         parts.retain(|slots| slots.len() > 1);
@@ -212,6 +215,72 @@ fn points_depend_on_the_budget_alone() {
     assert!(key(&asked.points_within(u64::MAX)) == key(&all), "the order of the questions matters");
 }
 
+/// Another choice for a few results at a time, measured by what it changes, is as if measured from the start.
+#[test]
+fn changes_are_measured_as_whole_scripts() {
+    let (nvidia, swiftshader) = (Limits::named("nvidia"), Limits::named("swiftshader"));
+    let whole = PlanOptions::default();
+    let parts = PlanOptions { accumulate: 3, ..whole };
+    let cases = [
+        ("cnn", whole, Activations::Keep),
+        ("resnet18", whole, Activations::All),
+        ("mobilenet-v2", parts, Activations::Keep),
+        ("densenet121", whole, Activations::Keep),
+        ("unet", parts, Activations::All),
+        ("gpt-nano", whole, Activations::All),
+    ];
+    let (mut kept, mut refused) = (0, 0);
+    for (number, (name, options, which)) in cases.into_iter().enumerate() {
+        let limits = [&nvidia, &swiftshader][number % 2].as_ref().expect("a preset");
+        let mut planner = planner_of(&options, &small(name), limits);
+        planner.may_send_away(which, &Card::default()).expect("valid");
+        let (model, slots) = (&planner.model, select::candidates(&planner.model));
+        let peak = Timeline::new(model, 0, &vec![Retention::Save; model.slots.len()]).now().peak;
+        let target = peak * 6 / 10;
+        let mut timeline = Timeline::new(model, target, &vec![Retention::Save; model.slots.len()]);
+        let key = crate::random::key(number as u64, "choices");
+        let mut drawn = 0;
+        let mut draw = |below: usize| {
+            drawn += 1;
+            crate::random::bits(key, drawn) as usize % below
+        };
+        for round in 0..400 {
+            // From one neighbour to groups, and now and then all are kept again.
+            let most = [1, 4, 30][draw(3)];
+            let (from, width) = (draw(slots.len()), 1 + draw(most));
+            let mut choice = [
+                Retention::Save,
+                Retention::RecomputeOnce,
+                Retention::RecomputeOnce,
+                Retention::RecomputePerUse,
+                Retention::Offload,
+            ][draw(5)];
+            let mut changed: Vec<usize> =
+                slots[from..].iter().step_by(1 + draw(3)).take(width).copied().collect();
+            if round % 80 == 79 {
+                (changed, choice) = (slots.clone(), Retention::Save);
+            }
+            changed.retain(|&slot| choice != Retention::Offload || model.slots[slot].away_s.is_some());
+            let mut retention = timeline.retention().to_vec();
+            changed.iter().for_each(|&slot| retention[slot] = choice);
+            let choices = &mut changed.iter().map(|&slot| (slot, choice));
+            let found = timeline.measure(choices, u64::MAX, f64::INFINITY);
+            let fresh = Timeline::new(model, target, &retention);
+            let possible = fresh.steps() > 0;
+            refused += usize::from(!possible);
+            let measured = fresh.now();
+            let wanted = possible.then_some((measured.excess, measured.again_s));
+            assert_eq!(found.map(|found| (found.excess, found.again_s)), wanted, "{name}, round {round}");
+            if possible && draw(3) > 0 {
+                assert_eq!(timeline.keep(), measured, "{name}, round {round}");
+                assert!(timeline.retention() == retention && timeline.steps() == fresh.steps());
+                kept += 1;
+            }
+        }
+    }
+    assert!(kept > 1_000, "only {kept} changes were kept; {refused} could not be written");
+}
+
 /// A chain of equal layers with known optimal checkpoints: the search is never slower than they are.
 #[test]
 fn search_is_never_slower_than_optimal_checkpoints() {
@@ -220,16 +289,14 @@ fn search_is_never_slower_than_optimal_checkpoints() {
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
     let points = planner.points_within(u64::MAX);
     let most = points.iter().map(|point| point.peak).max().expect("some");
-    let (mut writer, mut meter, mut compared) =
-        (Writer::new(&planner.model), measure::Meter::new(&planner.model), 0);
+    let mut compared = 0;
     for part in 4..20 {
         let room = most * part / 20;
-        let retention = layers.retention(
-            &chain::Chain::new(&layers.stages, room),
-            &vec![Retention::Save; planner.model.slots.len()],
-        );
-        let Ok(script) = writer.write(&retention) else { continue };
-        let checkpoints = meter.measure(script, 0, u64::MAX).expect("no limit");
+        let retention = layers.checkpoints(room, &vec![Retention::Save; planner.model.slots.len()]);
+        if Writer::new(&planner.model).write(&retention).is_err() {
+            continue;
+        }
+        let checkpoints = Timeline::new(&planner.model, 0, &retention).now();
         let fits = points.iter().filter(|point| point.peak <= checkpoints.peak);
         let Some(least) = fits.map(|point| point.again_s).min_by(f64::total_cmp) else { continue };
         let limit = checkpoints.again_s * (1.0 + 1e-9);
@@ -239,14 +306,16 @@ fn search_is_never_slower_than_optimal_checkpoints() {
     assert!(compared >= 10, "only {compared} targets were compared");
 }
 
-/// Checkpoints of the chain reach lower peaks than dropping one result after another.
+/// Checkpoints of the chain reach lower peaks than dropping one result after another with as little work.
 #[test]
 fn checkpoints_of_the_chain_lower_the_peak() {
     let planner = planner(&deep(90), &Limits::default(), false);
     let layers = Layers::of(&planner.model, &planner.graph).expect("a chain");
-    let most = search::Search::new(&planner.model, 0, 1).now.peak;
+    let choices = Choices::of(&planner.model);
+    let most = Search::new(&planner.model, &choices, 0).now().peak;
     let least = |layers: Option<&Layers>| {
-        let points = search::Search::new(&planner.model, most * 6 / 40, 3_000_000).run(layers, &[], &[]);
+        let mut search = Search::new(&planner.model, &choices, most * 6 / 40);
+        let points = search.run(layers, &[], &[], 60_000);
         points.iter().map(|point| point.peak).min().expect("some")
     };
     let (with, without) = (least(Some(&layers)), least(None));
@@ -258,9 +327,11 @@ fn checkpoints_of_the_chain_lower_the_peak() {
 fn search_improves_greedy_choices() {
     let planner = planner(&small("resnet18"), &Limits::default(), false);
     let layers = Layers::of(&planner.model, &planner.graph);
-    let most = search::Search::new(&planner.model, 0, 1).now.peak;
-    let points =
-        search::Search::new(&planner.model, most * 24 / 40, 4_000_000).run(layers.as_ref(), &[], &[]);
+    let choices = Choices::of(&planner.model);
+    let mut search = Search::new(&planner.model, &choices, 0);
+    let most = search.now().peak;
+    search.aim(most * 24 / 40);
+    let points = search.run(layers.as_ref(), &[], &[], 1_000_000);
     let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
     let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
     let share = least / work(&planner.graph, &planner.graph, &Limits::default()).step_s;
@@ -359,7 +430,7 @@ fn no_choice_takes_less_than_its_lower_bound() {
         let model = &planner.model;
         let mut slots = select::candidates(model);
         slots.truncate(12);
-        let (mut writer, mut meter) = (Writer::new(model), measure::Meter::new(model));
+        let mut timeline = Timeline::new(model, 0, &vec![Retention::Save; model.slots.len()]);
         let mut found = Vec::new();
         for number in 0..2 << slots.len() {
             let mut retention = vec![Retention::Save; model.slots.len()];
@@ -370,11 +441,24 @@ fn no_choice_takes_less_than_its_lower_bound() {
                     retention[slot] = if i % 2 == 0 { again } else { other };
                 }
             }
-            let Ok(script) = writer.write(&retention) else { continue };
-            let measured = meter.measure(script, 0, u64::MAX).expect("no limit");
-            // A limit on the excess changes nothing else.
-            assert_eq!(meter.measure(script, 0, measured.excess), Some(measured));
-            assert_eq!(meter.measure(script, 0, measured.excess - 1), None);
+            let measured = Timeline::new(model, 0, &retention).now();
+            let mut changed = |most: u64, below_s: f64| {
+                timeline.measure(&mut retention.iter().copied().enumerate(), most, below_s)
+            };
+            if Writer::new(model).write(&retention).is_err() {
+                assert_eq!(changed(u64::MAX, f64::INFINITY), None);
+                continue;
+            }
+            // A limit on the excess or the time changes nothing else.
+            let timeline::Outcome { excess, again_s } =
+                changed(measured.excess, f64::INFINITY).expect("possible");
+            assert_eq!((excess, again_s), (measured.excess, measured.again_s));
+            assert_eq!(changed(measured.excess - 1, f64::INFINITY), None);
+            assert_eq!(changed(u64::MAX, measured.again_s), None);
+            if number % 3 == 0 {
+                changed(u64::MAX, f64::INFINITY);
+                assert_eq!(timeline.keep(), measured);
+            }
             found.push((measured.peak, measured.again_s));
         }
         assert!(certificate::least_seconds(model, 0).is_none(), "{name}");
