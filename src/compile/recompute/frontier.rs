@@ -80,6 +80,9 @@ struct Rung {
     found: [OnceLock<Vec<Point>>; 2 + PASSES],
 }
 
+/// The name of the searches' progress.
+const TASK: &str = "what to compute again";
+
 /// Number of times that each search goes on, from the best of lower targets if that is faster.
 const PASSES: usize = 8;
 const BETWEEN: usize = PASSES + 1;
@@ -134,7 +137,13 @@ impl Frontier {
     /// than all before it.
     pub(super) fn points(&self, model: &CostModel, range: Range<usize>) -> Vec<Point> {
         let missing = self.missing(range.clone(), 0);
-        let task = progress::task("what to compute again", missing.len() as u64);
+        let task = progress::task(TASK, missing.len() as u64);
+        self.climb(model, &missing, &|climbed| task.done(climbed as u64));
+        pareto(self.found(range, 0).cloned().collect())
+    }
+
+    /// Searches for some targets, each by itself, and reports how many are done.
+    fn climb(&self, model: &CostModel, missing: &[usize], report: &dyn Fn(usize)) {
         let climb = |i: usize| {
             let Rung { target, found } = &self.rungs[missing[i]];
             let work = self.work * FIRST[0] / FIRST[1];
@@ -143,8 +152,7 @@ impl Frontier {
                 pareto(search.run(self.layers.as_ref(), &self.groups, &self.rules, work))
             });
         };
-        parallel::map_and_tell(missing.len(), climb, |climbed| task.done(climbed as u64));
-        pareto(self.found(range, 0).cloned().collect())
+        parallel::map_and_tell(missing.len(), climb, report);
     }
 
     /// Points of the targets within `room` bytes and of the two above. Each search goes on several times from the best that is known
@@ -152,16 +160,16 @@ impl Frontier {
     /// room.
     pub(super) fn refined(&self, model: &CostModel, room: u64) -> Vec<Point> {
         let all = self.above(room).saturating_sub(2)..self.rungs.len();
-        self.points(model, all.clone());
-        let missing = self.missing(all.clone(), BETWEEN);
-        let task = progress::task("what to compute again", (missing.len() * BETWEEN) as u64);
+        let [first, missing] = [0, BETWEEN].map(|search| self.missing(all.clone(), search));
+        let task = progress::task(TASK, (first.len() + missing.len() * BETWEEN) as u64);
+        self.climb(model, &first, &|climbed| task.done(climbed as u64));
         let search = |&rung: &usize| Mutex::new(Search::new(model, &self.choices, self.rungs[rung].target));
         let searches: Vec<Mutex<Search>> = missing.iter().map(search).collect();
         let each = |work: &(dyn Fn(usize, &mut Search) + Sync), pass: usize| {
             let go_on = |i: usize| {
                 work(missing[i], &mut searches[i].lock().unwrap_or_else(PoisonError::into_inner));
             };
-            let done = (pass - 1) * missing.len();
+            let done = first.len() + (pass - 1) * missing.len();
             parallel::map_and_tell(missing.len(), go_on, |more| task.done((done + more) as u64));
         };
         let work = self.work * (FIRST[1] - FIRST[0]) / FIRST[1] / PASSES as u64;
