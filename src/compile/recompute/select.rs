@@ -194,14 +194,15 @@ const MOST_LAYERS: usize = 128;
 /// layers whose paths differ only in numbers, with the same sizes but for their number of rows, in the order of the forward pass.
 /// The last chunk of rows often has fewer.
 pub(super) fn alike(model: &CostModel, graph: &Graph) -> Vec<Vec<usize>> {
-    let mut groups: Vec<((String, &str, &[usize], DType), Vec<usize>)> = Vec::new();
+    type Kind<'g> = (String, &'g str, &'g [usize], DType);
+    let mut groups: Vec<(Kind, Vec<usize>)> = Vec::new();
     for slot in candidates(model) {
         let Some(node) = model.slots[slot].producer.map(|n| &graph.nodes[n as usize]) else { continue };
         let layer = node.layer.split('.').filter(|part| part.parse::<u32>().is_err()).collect::<Vec<_>>();
         let value = &graph.values[slot];
         let dims = value.shape.dims();
         let row = if dims.len() > 1 { &dims[1..] } else { dims };
-        let kind = (layer.join("."), node.op.name(), row, value.dtype);
+        let kind: Kind = (layer.join("."), node.op.name(), row, value.dtype);
         match groups.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, slots)) => slots.push(slot),
             None => groups.push((kind, vec![slot])),
