@@ -27,14 +27,14 @@ pub(super) struct Change {
     pub used: Vec<Use>,
     /// By slot: the number of the change, and the position in `uses`.
     pub listed: Vec<(u32, u32)>,
-    /// Blocks whose steps have other heights than before by different numbers of bytes, in order.
+    /// Blocks that are measured again, in order.
     pub measured: Vec<usize>,
     /// By block: the number of the change in which it is one of those.
     pub is_measured: Vec<u32>,
     /// Bytes alive before each of them, and its heights.
     pub results: Vec<(i64, Range<usize>)>,
     pub heights: Vec<i64>,
-    /// By block: bytes that are alive in addition from it on. 0 but for `added_at`.
+    /// By block: bytes that are alive in addition from it on; 0 for blocks that are not in `added_at`.
     pub added: Vec<i64>,
     pub added_at: Vec<usize>,
     /// Other blocks in which more or fewer bytes are alive, and how many.
@@ -120,23 +120,22 @@ impl Change {
     /// Finds where a slot is alive now, whose uses from `start` on replace those `before`, and the blocks that no longer read it last
     /// or do so now. `end` is after all blocks.
     pub(super) fn compare(&mut self, slot: &Slot, before: &[Use], start: usize, end: usize) {
-        let Self { used, added, added_at, measured, is_measured, number, .. } = self;
+        let used = std::mem::take(&mut self.used);
         let bytes = slot.bytes as i64;
         let mut lists = [before, &used[start..]];
         for (uses, bytes) in lists.into_iter().zip([-bytes, bytes]) {
             alive_before(slot, uses, end, |from, until| {
-                added_at.extend([from, until + 1]);
-                added[from] += bytes;
-                added[until + 1] -= bytes;
+                self.added_at.extend([from, until + 1]);
+                self.added[from] += bytes;
+                self.added[until + 1] -= bytes;
             });
         }
         let mut read_later = [slot.stays; 2];
         while let Some(block) = lists.iter().filter_map(|list| list.last()).map(|last| last.block).max() {
             let last = lists.map(|list| list.last().filter(|last| last.block == block));
             let held = last.iter().flatten().filter(|last| last.holds()).count() == 2;
-            let mark = &mut is_measured[block as usize];
-            if held && read_later[0] != read_later[1] && std::mem::replace(mark, *number) != *number {
-                measured.push(block as usize);
+            if held && read_later[0] != read_later[1] {
+                self.measure(block as usize);
             }
             for ((list, later), last) in lists.iter_mut().zip(&mut read_later).zip(last) {
                 if let Some(last) = last {
@@ -145,6 +144,7 @@ impl Change {
                 }
             }
         }
+        self.used = used;
     }
 
     /// Measures a block again.

@@ -95,18 +95,15 @@ impl<'a> Writer<'a> {
         self.set_made(slot, NOT_YET);
     }
 
-    /// Whether a slot is not in memory just before operation `at` of the order, where it was recomputed for operation `made`.
-    pub(super) fn is_missing(&self, slot: u32, at: usize, made: u32, choice: Retention) -> bool {
-        match choice {
+    /// Whether a slot is not in memory when operation `at` of the order needs it.
+    fn missing(&self, slot: u32, at: usize, retention: &[Retention]) -> bool {
+        let made = self.made[slot as usize];
+        match retention[slot as usize] {
             // It is kept for one operation only, whatever is chosen.
             Retention::Save => self.model.slots[slot as usize].passing && made != at as u32,
             Retention::RecomputePerUse => made != at as u32,
             Retention::RecomputeOnce | Retention::Offload => made > at as u32,
         }
-    }
-
-    fn missing(&self, slot: u32, at: usize, retention: &[Retention]) -> bool {
-        self.is_missing(slot, at, self.made[slot as usize], retention[slot as usize])
     }
 
     /// Bit mask of the results of an operation that are copied to host memory.
@@ -128,7 +125,7 @@ impl<'a> Writer<'a> {
         Ok(joined.map_or(n, |(_, joined)| *joined))
     }
 
-    /// Writes what runs just before operation `at` of the order: the operations that recompute its missing operands, after their own.
+    /// Writes the operations that recompute the missing operands of operation `at` of the order, each after its own operands.
     ///
     /// # Errors
     /// As [`Writer::write`].

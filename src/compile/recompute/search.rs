@@ -238,15 +238,10 @@ impl<'a> Search<'a> {
         self.points.push(Point { retention: self.timeline.retention().to_vec(), peak, again_s });
     }
 
-    /// Counts the steps of the script as work.
-    fn count(&mut self) {
-        self.work = self.work.saturating_sub(STEP * self.timeline.steps());
-    }
-
     /// Takes another solution. `None`, and nothing changes, if a dropped slot cannot be recomputed in it.
     fn set(&mut self, retention: &[Retention]) -> Option<Measure> {
         let measure = self.timeline.set(retention)?;
-        self.count();
+        self.work = self.work.saturating_sub(STEP * self.timeline.steps());
         Some(measure)
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Outcome {
     pub again_s: f64,
 }
 
-/// Units of time in a step without recomputation, at most. Sums of whole units do not depend on their order.
+/// A step without recomputation takes less than `1 << UNITS` units of time. Sums of whole units do not depend on their order.
 const UNITS: i32 = 48;
 
 /// A script, and the bytes alive in it. It consists of blocks, one for each operation of the order: what is recomputed for it, then the
