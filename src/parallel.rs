@@ -1,13 +1,19 @@
 //! Runs independent tasks on all cores. Which core runs a task does not affect any result.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, Scope};
 
 /// Cores that no thread of [`map`] and [`both`] uses. Tasks may start tasks themselves: who finds a core starts a thread on it.
 #[derive(Debug)]
-struct Cores(AtomicIsize);
+struct Cores {
+    /// Less than none for a while if another thread uses the core of one that waited for it.
+    spare: Mutex<isize>,
+    /// Notified when a core becomes spare, and when nobody has work for one any more.
+    changed: Condvar,
+}
 
 /// A core that a thread uses, until this is dropped.
 struct Core<'a>(&'a Cores);
@@ -18,12 +24,16 @@ struct Lent<'a>(&'a Cores);
 impl Cores {
     /// With `spare` cores besides that of the calling thread.
     fn new(spare: usize) -> Self {
-        Self(AtomicIsize::new(spare as isize))
+        Self { spare: Mutex::new(spare as isize), changed: Condvar::new() }
     }
 
     fn of_machine() -> &'static Self {
         static ALL: OnceLock<Cores> = OnceLock::new();
         ALL.get_or_init(|| Self::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) - 1))
+    }
+
+    fn spare(&self) -> MutexGuard<'_, isize> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -32,26 +42,55 @@ impl Cores {
         if cfg!(target_family = "wasm") {
             return None;
         }
-        let less = |spare: isize| (spare > 0).then(|| spare - 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok().then(|| Core(self))
+        self.take_of(&mut self.spare())
+    }
+
+    fn take_of(&self, spare: &mut isize) -> Option<Core<'_>> {
+        if *spare <= 0 {
+            return None;
+        }
+        *spare -= 1;
+        Some(Core(self))
+    }
+
+    /// Waits for a core while there is work for it. Who takes the work away calls [`Cores::wake`].
+    fn take_when_spare(&self, has_work: impl Fn() -> bool) -> Option<Core<'_>> {
+        let mut spare = self.spare();
+        while has_work() {
+            if let Some(core) = self.take_of(&mut spare) {
+                return Some(core);
+            }
+            spare = self.changed.wait(spare).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn give(&self) {
+        *self.spare() += 1;
+        self.changed.notify_all();
+    }
+
+    fn wake(&self) {
+        // A thread that waits looks for work with the lock held.
+        let _spare = self.spare();
+        self.changed.notify_all();
     }
 
     fn lend(&self) -> Lent<'_> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.give();
         Lent(self)
     }
 }
 
 impl Drop for Core<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.0.give();
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        // Less than none are spare for a while if another thread uses the core.
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        *self.0.spare() -= 1;
     }
 }
 
@@ -126,29 +165,37 @@ impl Queue<'_> {
     }
 }
 
-/// Calls `here` on the calling thread while another thread calls `there`. Where no core is spare or no thread can be started, the
-/// calling thread calls both.
+/// Calls `here` on the calling thread, and `there` on another one as soon as a core is spare. If none is by the end of `here`, or no
+/// thread can be started, the calling thread calls both.
 pub(crate) fn both<A, B: Send>(here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
+    // See `Cores::take`.
+    if cfg!(target_family = "wasm") {
+        return (here(), there());
+    }
     both_on(Cores::of_machine(), here, there)
 }
 
 fn both_on<A, B: Send>(cores: &Cores, here: impl FnOnce() -> A, there: impl FnOnce() -> B + Send) -> (A, B) {
-    let Some(core) = cores.take() else { return (here(), there()) };
     let there = Mutex::new(Some(there));
-    let run = || there.lock().unwrap_or_else(PoisonError::into_inner).take().expect("called once")();
+    let left = || there.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
+        let core = cores.take();
         let on_core = || {
-            let _core = core;
-            run()
+            let _core = core.or_else(|| cores.take_when_spare(|| left().is_some()))?;
+            let there = left().take()?;
+            Some(there())
         };
-        match Builder::new().spawn_scoped(scope, on_core) {
-            Ok(thread) => {
-                let here = here();
-                let _lent = cores.lend();
-                (here, thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            }
-            Err(_) => (here(), run()),
+        let thread = Builder::new().spawn_scoped(scope, on_core).ok();
+        let here = catch_unwind(AssertUnwindSafe(here));
+        let there = left().take();
+        cores.wake();
+        let here = here.unwrap_or_else(|panic| resume_unwind(panic));
+        if let Some(there) = there {
+            return (here, there());
         }
+        let _lent = cores.lend();
+        let there = thread.and_then(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        (here, there.expect("the other thread calls what is not left"))
     })
 }
 
@@ -157,7 +204,7 @@ mod tests {
     use super::*;
 
     fn spare(cores: &Cores) -> isize {
-        cores.0.load(Ordering::Relaxed)
+        *cores.spare()
     }
 
     #[test]
@@ -172,6 +219,31 @@ mod tests {
             assert_eq!(*caught.expect_err("it panics").downcast::<&str>().expect("a text"), "here");
             assert_eq!(spare(&cores), n as isize);
         }
+    }
+
+    fn wait_until(reached: &dyn Fn() -> bool) -> bool {
+        let start = std::time::Instant::now();
+        while !reached() && start.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+        reached()
+    }
+
+    #[test]
+    fn what_waits_for_a_core_begins_when_one_becomes_spare() {
+        let cores = Cores::new(1);
+        let [begun, arrived] = [0, 0].map(AtomicUsize::new);
+        let is_set = |flag: &AtomicUsize| wait_until(&|| flag.load(Ordering::Relaxed) == 1);
+        // There is no core for `there` before the outer one leaves its core.
+        let here = || {
+            begun.store(1, Ordering::Relaxed);
+            is_set(&arrived)
+        };
+        let there = || arrived.store(1, Ordering::Relaxed);
+        let ((arrived_meanwhile, ()), begun) =
+            both_on(&cores, || both_on(&cores, here, there), || is_set(&begun));
+        assert!(arrived_meanwhile && begun);
+        assert_eq!(spare(&cores), 1);
     }
 
     #[test]
@@ -191,13 +263,6 @@ mod tests {
     #[test]
     fn a_core_that_becomes_spare_helps_with_the_rest() {
         let cores = Cores::new(1);
-        let wait_until = |reached: &dyn Fn() -> bool| {
-            let start = std::time::Instant::now();
-            while !reached() && start.elapsed().as_secs() < 20 {
-                std::thread::yield_now();
-            }
-            reached()
-        };
         let [begun, arrived] = [0, 0].map(AtomicUsize::new);
         let task = |i: usize| match i {
             // It ends when the other thread has left its core.
