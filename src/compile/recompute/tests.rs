@@ -322,20 +322,21 @@ fn checkpoints_of_the_chain_lower_the_peak() {
     assert!(with * 100 < without * 90, "{with} bytes with the chain, {without} without");
 }
 
-/// Partial reset and re-search reduces the time of the greedy solution to two thirds.
+/// Partial reset and re-search: at the higher target the greedy solution takes 0.0399 of the step's time.
 #[test]
 fn search_improves_greedy_choices() {
     let planner = planner(&small("resnet18"), &Limits::default(), false);
     let layers = Layers::of(&planner.model, &planner.graph);
     let choices = Choices::of(&planner.model);
-    let mut search = Search::new(&planner.model, &choices, 0);
-    let most = search.now().peak;
-    search.aim(most * 24 / 40);
-    let points = search.run(layers.as_ref(), &[], &[], 1_000_000);
-    let low = points.iter().filter(|point| point.peak <= most * 24 / 40);
-    let least = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min);
-    let share = least / work(&planner.graph, &planner.graph, &Limits::default()).step_s;
-    assert!(share <= 1.02 * 0.0410, "{share:.4} of the step's time, where 0.0410 were reached");
+    let step_s = work(&planner.graph, &planner.graph, &Limits::default()).step_s;
+    let most = Search::new(&planner.model, &choices, 0).now().peak;
+    for (part, reached) in [(24, 0.0372), (28, 0.0218)] {
+        let target = most * part / 40;
+        let points = Search::new(&planner.model, &choices, target).run(layers.as_ref(), &[], &[], 1_000_000);
+        let low = points.iter().filter(|point| point.peak <= target);
+        let share = low.map(|point| point.again_s).fold(f64::INFINITY, f64::min) / step_s;
+        assert!(share <= 1.02 * reached, "{share:.4} of the step's time, where {reached} were reached");
+    }
 }
 
 /// Each of the blocks computes two parts of its rows, one after the other, and passes both on.
