@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::plan::PackingEffort;
 use super::recompute::{RecomputePlanner, SearchEffort, Work};
 use super::{
     Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard, TrainStep, passes,
@@ -11,6 +10,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Value};
 use crate::limits::Limits;
+use crate::memory::planner::Effort;
 use crate::progress;
 use crate::units::Bytes;
 
@@ -49,7 +49,7 @@ struct Search {
     limits: Limits,
     /// The step without recomputation.
     bare: Graph,
-    planner: RecomputePlanner,
+    planner: Arc<RecomputePlanner>,
 }
 
 impl Search {
@@ -66,7 +66,7 @@ pub(super) struct Searches(Arc<Mutex<Vec<Arc<Search>>>>);
 
 impl Searches {
     /// How many are kept: each holds the graph, and levers and errors compare several options.
-    const MOST: usize = 4;
+    const MOST: usize = 8;
 
     fn find(&self, options: &PlanOptions, extent: Extent, limits: &Limits) -> Option<Arc<Search>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,7 @@ impl TrainStep {
             let wanted = state - found.stays;
             let away = wanted as f64 / state as f64;
             let fewer = self.unkept_search(options, Extent { away, ..search.extent }, limits)?;
-            let choice = (&search.planner, &*found.retention);
+            let choice = (&*search.planner, &*found.retention);
             let plan = fewer.planner.repeated(choice, limits, &self.quick_settings(options))?;
             let over = plan.footprint().total().saturating_sub(budget);
             if over == 0 {
@@ -269,10 +269,10 @@ impl TrainStep {
         search.planner.fits(budget, effort, limits, &self.quick_settings(options))
     }
 
-    /// The settings of plans of which a search packs many.
+    /// The settings of plans of which a search packs many, with the most effort for each.
     fn quick_settings(&self, options: &PlanOptions) -> Settings {
         // Plans of a batch in parts have many tensors that are alike: more work gains little.
-        let packing = if options.accumulate > 1 { PackingEffort::Fast } else { PackingEffort::FastIfNear };
+        let packing = if options.accumulate > 1 { Effort::Fast } else { Effort::Balanced };
         Settings { packing, ..self.settings(options) }
     }
 
@@ -289,11 +289,21 @@ impl TrainStep {
         if let Some(search) = self.searches.find(&options, extent, limits) {
             return Ok(search);
         }
+        let with = |bare: Graph, planner: Arc<RecomputePlanner>| {
+            Arc::new(Search { options, extent, limits: limits.clone(), bare, planner })
+        };
+        if extent.away == 0.0 && options.offload.optimizer {
+            // As if no state could be offloaded.
+            let offload = Offload { optimizer: false, ..options.offload };
+            let extent = Extent { away: 1.0, ..extent };
+            let same = self.unkept_search(&PlanOptions { offload, ..options }, extent, limits)?;
+            return Ok(with(same.bare.clone(), Arc::clone(&same.planner)));
+        }
         let (graph, gathers) = self.before_gathers(passes::COUNT, &options, extent, limits)?;
         let bare = gathers.added_to(graph.clone());
         let mut planner = RecomputePlanner::new(graph, gathers, limits, &options.card, options.fuse)?;
         planner.may_send_away(options.offload.activations, &options.card)?;
-        Ok(Arc::new(Search { options, extent, limits: limits.clone(), bare, planner }))
+        Ok(with(bare, Arc::new(planner)))
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::graph::{Class, Graph, Node, Op};
 use crate::limits::Limits;
-use crate::memory::planner::{Certificate, Problem};
+use crate::memory::planner::{Certificate, Effort, Problem};
 use crate::optim::Optimizer;
 use crate::units::Bytes;
 use crate::{parallel, random};
@@ -57,18 +57,7 @@ pub(super) struct Settings {
     pub fuse_updates: bool,
     pub budget: Option<u64>,
     pub guard_bytes: u64,
-    pub packing: PackingEffort,
-}
-
-/// How much work is spent on packing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PackingEffort {
-    /// [`Effort::Fast`](crate::memory::planner::Effort::Fast).
-    Fast,
-    /// Fast, and balanced if that ends far above the bound.
-    FastIfNear,
-    #[default]
-    Balanced,
+    pub packing: Effort,
 }
 
 /// # Errors
@@ -272,6 +261,17 @@ impl Packed {
         self.0.footprint().total()
     }
 
+    /// A lower bound on that for every packing of the same program.
+    pub(super) fn least(&self) -> u64 {
+        self.total() - self.0.certificate.gap
+    }
+
+    /// Whether the packing is so near its bound that more work gains little.
+    pub(super) fn is_near_bound(&self) -> bool {
+        let Certificate { gap, lower_bound, .. } = self.0.certificate;
+        gap <= lower_bound / NEAR_BOUND
+    }
+
     /// The last stage of the pipeline: creates the dispatches.
     pub(super) fn lower(self) -> Result<Plan> {
         let Self(mut plan) = self;
@@ -279,6 +279,9 @@ impl Packed {
         Ok(plan)
     }
 }
+
+/// A packing that is one part in this many above its bound is near it.
+const NEAR_BOUND: u64 = 128;
 
 /// Maximum extra memory for fused updates: 1/500 of the plan, or 4 KiB.
 const MOST_FOR_FUSED_UPDATES: (u64, u64) = (500, 4 << 10);

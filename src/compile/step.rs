@@ -2,7 +2,6 @@
 
 use super::auto::{Extent, Searches};
 use super::passes::{self, Accumulated, Choices, Gathers, Parts, SharedBucket};
-use super::plan::PackingEffort;
 use super::recompute::{RecomputePlanner, Work};
 use super::{Activations, Offload, Parallel, Plan, PlanOptions, Recompute, Settings, Shard};
 use crate::autodiff::{self, Gradients, Read};
@@ -10,6 +9,7 @@ use crate::dtype::{DType, FrozenStorage, Precision, WeightStorage};
 use crate::error::{Error, Result};
 use crate::graph::{GradientOf, Graph, Mode, Param, ParamGroup, Params, Tensor, Trace, ValueId};
 use crate::limits::{ALIGNMENT, Limits};
+use crate::memory::planner::Effort;
 use crate::optim::Clip;
 use crate::units::Bytes;
 use crate::{parallel, progress};
@@ -291,7 +291,7 @@ impl TrainStep {
             fuse_updates: options.fuse && options.reuse && !options.guard,
             budget: options.budget.map(|Bytes(most)| most),
             guard_bytes: if options.guard { ALIGNMENT } else { 0 },
-            packing: PackingEffort::default(),
+            packing: Effort::default(),
         }
     }
 }

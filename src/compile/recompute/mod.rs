@@ -19,17 +19,18 @@ mod timeline;
 mod uses;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::analysis::Views;
 use super::passes::Gathers;
-use super::plan::{Packed, PackingEffort};
+use super::plan::Packed;
 use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Node, Value};
 use crate::kernels;
 use crate::limits::{Card, Limits};
+use crate::memory::planner::Effort;
 use crate::parallel;
 use cost_model::CostModel;
 use script::{Retention, Writer};
@@ -167,22 +168,36 @@ fn lowest(model: &CostModel, graph: &Graph) -> u64 {
     Timeline::new(model, 0, &rule).now().peak
 }
 
-/// What determines a plan of a planner: the budget that fused updates may fill, the work on packing, and how each forward result is
-/// stored.
-type Key = (Option<u64>, PackingEffort, Vec<Retention>);
+/// What determines a plan of a planner: the budget that fused updates may fill, the most effort of packing, and how each forward result
+/// is stored.
+type Key = (Option<u64>, Effort, Vec<Retention>);
 
 fn key(settings: &Settings, retention: &[Retention]) -> Key {
     (settings.budget, settings.packing, retention.to_vec())
+}
+
+/// Bytes of the packed plan of a choice.
+#[derive(Clone, Copy, Debug)]
+struct Total {
+    bytes: u64,
+    /// No effort of the settings packs it into fewer.
+    least: u64,
+}
+
+impl Total {
+    /// Whether more effort decides if the plan is within `budget`.
+    fn is_open(self, budget: u64) -> bool {
+        self.least <= budget && budget < self.bytes
+    }
 }
 
 /// The plans that were packed. The search for the smallest plan below a budget, and repeated questions about one, try the same
 /// choices.
 #[derive(Debug, Default)]
 struct Known {
-    /// Bytes of each plan.
-    totals: Vec<(Key, u64)>,
+    totals: Vec<(Key, Total)>,
     /// The one that was asked for last.
-    latest: Option<(Key, Packed)>,
+    latest: Option<(Key, Packed, Total)>,
 }
 
 /// How each forward result is stored where some of the optimizer state is in host memory.
@@ -284,50 +299,84 @@ impl RecomputePlanner {
         self.frontier().refined(&self.model, self.room(budget))
     }
 
-    /// The packed plan of a choice.
-    fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lay_out(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
+        Plan::lay_out(self.program(retention, limits)?, limits, settings)
+    }
+
+    /// The packed plan of a choice: packed fast, and with the effort of the settings if that ends far above its bound and `more` holds
+    /// for it.
+    fn packed_if(
+        &self,
+        retention: &[Retention],
+        limits: &Limits,
+        settings: &Settings,
+        more: impl FnOnce(Total) -> bool,
+    ) -> Result<Packed> {
         let key = key(settings, retention);
-        if let Some((_, plan)) = known().latest.as_ref().filter(|(latest, _)| *latest == key) {
-            return Ok(plan.clone());
+        let latest = self.known().latest.as_ref().filter(|(latest, ..)| *latest == key).cloned();
+        let (mut plan, mut total) = match latest {
+            Some((_, plan, total)) => (plan, total),
+            None => {
+                let fast = Settings { packing: Effort::Fast, ..settings.clone() };
+                let plan = self.lay_out(retention, limits, &fast)?;
+                let ends = settings.packing == Effort::Fast || plan.is_near_bound();
+                let total =
+                    Total { bytes: plan.total(), least: if ends { plan.total() } else { plan.least() } };
+                (plan, total)
+            }
+        };
+        if total.least < total.bytes && more(total) {
+            let other = self.lay_out(retention, limits, settings)?;
+            if other.total() < plan.total() {
+                plan = other;
+            }
+            total = Total { bytes: plan.total(), least: plan.total() };
         }
-        let plan = Plan::lay_out(self.program(retention, limits)?, limits, settings)?;
-        let mut known = known();
-        if !known.totals.iter().any(|(other, _)| *other == key) {
-            known.totals.push((key.clone(), plan.total()));
-        }
-        known.latest = Some((key, plan.clone()));
+        let mut known = self.known();
+        known.totals.retain(|(other, _)| *other != key);
+        known.totals.push((key.clone(), total));
+        known.latest = Some((key, plan.clone(), total));
         Ok(plan)
     }
 
-    /// Bytes of the packed plan of a choice.
-    fn total(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<u64> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = key(settings, retention);
-        let total = known.totals.iter().find(|(other, _)| *other == key).map(|(_, total)| *total);
-        drop(known);
-        total.map_or_else(|| Ok(self.packed(retention, limits, settings)?.total()), Ok)
+    /// The packed plan of a choice.
+    fn packed(&self, retention: &[Retention], limits: &Limits, settings: &Settings) -> Result<Packed> {
+        self.packed_if(retention, limits, settings, |_| true)
     }
 
-    /// The first of `points` with a packed plan that fits `budget`. If none does, `smallest` is the smallest
-    /// of them and its bytes.
-    fn first_that_fits(
+    /// Bytes of a packed plan of a choice. Where it might be within `budget`, it is packed with all effort that decides this.
+    fn total(
         &self,
-        points: &[Point],
+        retention: &[Retention],
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<(u64, Vec<Retention>)>,
-    ) -> Result<Option<Chosen>> {
+    ) -> Result<u64> {
+        let key = key(settings, retention);
+        let known = self.known().totals.iter().find(|(other, _)| *other == key).map(|(_, total)| *total);
+        match known.filter(|total| !total.is_open(budget)) {
+            Some(total) => Ok(total.bytes),
+            None => Ok(self.packed_if(retention, limits, settings, |total| total.is_open(budget))?.total()),
+        }
+    }
+
+    /// The first of `points` with a packed plan that fits `budget`, and the bytes of that.
+    fn first_that_fits<'a>(
+        &self,
+        points: impl IntoIterator<Item = &'a Point>,
+        budget: u64,
+        limits: &Limits,
+        settings: &Settings,
+    ) -> Result<Option<(u64, Vec<Retention>)>> {
         let around = self.around();
-        for Point { retention, .. } in points.iter().filter(|point| point.peak + around <= budget) {
-            let total = self.total(retention, limits, settings)?;
+        for Point { retention, .. } in points.into_iter().filter(|point| point.peak + around <= budget) {
+            let total = self.total(retention, budget, limits, settings)?;
             if total <= budget {
-                let plan = self.packed(retention, limits, settings)?;
-                return Ok(Some(Chosen { plan, retention: retention.clone() }));
-            }
-            if smallest.as_ref().is_none_or(|(smallest, _)| total < *smallest) {
-                *smallest = Some((total, retention.clone()));
+                return Ok(Some((total, retention.clone())));
             }
         }
         Ok(None)
@@ -346,7 +395,7 @@ impl RecomputePlanner {
         if self.around() + self.model.floor() > budget {
             return Ok(false);
         }
-        let near = self.near_that_fits(budget, limits, settings, &mut None)?.is_some();
+        let near = self.near_that_fits(budget, limits, settings)?.is_some();
         Ok(near
             || effort == SearchEffort::All && self.chosen(budget, limits, settings)?.plan.total() <= budget)
     }
@@ -357,12 +406,12 @@ impl RecomputePlanner {
         budget: u64,
         limits: &Limits,
         settings: &Settings,
-        smallest: &mut Option<(u64, Vec<Retention>)>,
-    ) -> Result<Option<Chosen>> {
+    ) -> Result<Option<(u64, Vec<Retention>)>> {
         for range in self.frontier().near(self.room(budget)) {
             let points = self.frontier().points(&self.model, range);
-            if let Some(chosen) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
-                return Ok(Some(chosen));
+            let found = self.first_that_fits(&points, budget, limits, settings)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
@@ -381,8 +430,8 @@ impl RecomputePlanner {
     /// A plan that fits `budget`, found in less time than [`RecomputePlanner::cheapest`], which may be faster. `None` also if the
     /// search misses those that fit.
     pub(super) fn near(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Option<Plan>> {
-        let chosen = self.near_that_fits(budget, limits, settings, &mut None)?;
-        chosen.map(|chosen| chosen.plan.lower()).transpose()
+        let Some((_, retention)) = self.near_that_fits(budget, limits, settings)? else { return Ok(None) };
+        self.packed(&retention, limits, settings)?.lower().map(Some)
     }
 
     /// The plan with the least recomputation time that fits `budget`; if none fits, the smallest plan.
@@ -416,7 +465,7 @@ impl RecomputePlanner {
             known.copied().unwrap_or(Retention::Save)
         };
         let retention: Vec<Retention> = self.graph.values.iter().enumerate().map(of).collect();
-        Plan::lay_out(self.program(&retention, limits)?, limits, settings)?.lower()
+        self.packed(&retention, limits, settings)?.lower()
     }
 
     /// Bytes of the optimizer state that is in host memory between its updates.
@@ -436,30 +485,52 @@ impl RecomputePlanner {
         all.min_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
-    fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
-        let that_fits = |budget, smallest: &mut Option<(u64, Vec<Retention>)>| {
-            let points = self.points_within(budget);
-            if let Some(chosen) = self.first_that_fits(&points, budget, limits, settings, smallest)? {
-                return Ok(Some(chosen));
-            }
+    /// [`RecomputePlanner::first_that_fits`]; if none does, among the points of targets near the budget.
+    fn that_fits<'a>(
+        &self,
+        points: impl IntoIterator<Item = &'a Point>,
+        budget: u64,
+        limits: &Limits,
+        settings: &Settings,
+    ) -> Result<Option<(u64, Vec<Retention>)>> {
+        match self.first_that_fits(points, budget, limits, settings)? {
             // A point that takes more bytes alive than another may be packed into fewer: `fits` finds it.
-            self.near_that_fits(budget, limits, settings, smallest)
-        };
-        let mut smallest = None;
-        if let Some(chosen) = that_fits(budget, &mut smallest)? {
-            return Ok(chosen);
+            None => self.near_that_fits(budget, limits, settings),
+            found => Ok(found),
         }
+    }
+
+    fn chosen(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
+        match self.that_fits(&self.points_within(budget), budget, limits, settings)? {
+            Some((_, retention)) => {
+                Ok(Chosen { plan: self.packed(&retention, limits, settings)?, retention })
+            }
+            None => self.smallest(budget, limits, settings),
+        }
+    }
+
+    /// The smallest plan where none fits `budget`.
+    fn smallest(&self, budget: u64, limits: &Limits, settings: &Settings) -> Result<Chosen> {
         let least = self.points_within(budget).pop();
-        let least = least.ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?.retention;
-        let total = self.total(&least, limits, settings)?;
-        let (mut total, mut retention) =
-            smallest.filter(|(smallest, _)| *smallest < total).unwrap_or((total, least));
-        // What smaller budgets find: points with as many bytes alive have different numbers of dispatches.
-        while let Some(fewer) = that_fits(total - 1, &mut None)? {
-            (total, retention) = (fewer.plan.total(), fewer.retention);
+        let mut retention =
+            least.ok_or_else(|| Error::Internal("no way to run a step".to_owned()))?.retention;
+        let mut total = self.total(&retention, budget, limits, settings)?;
+        // What smaller budgets find: points with as many bytes alive have different numbers of dispatches. Those with the fewest bytes
+        // alive come first, because the others are rarely packed into fewer.
+        let fewer = |total: u64| {
+            let points = self.points_within(total - 1);
+            self.that_fits(points.iter().rev(), total - 1, limits, settings)
+        };
+        while let Some(found) = fewer(total)? {
+            (total, retention) = found;
+        }
+        let quick = self.packed(&retention, limits, settings)?;
+        if settings.packing == Effort::Balanced && !quick.is_near_bound() {
+            return Ok(Chosen { plan: quick, retention });
         }
         // What no quick packing fits may fit with more work.
-        let settings = Settings { packing: PackingEffort::Balanced, ..settings.clone() };
-        Ok(Chosen { plan: self.packed(&retention, limits, &settings)?, retention })
+        let more =
+            self.lay_out(&retention, limits, &Settings { packing: Effort::Balanced, ..settings.clone() })?;
+        Ok(Chosen { plan: if more.total() < quick.total() { more } else { quick }, retention })
     }
 }

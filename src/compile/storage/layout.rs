@@ -1,10 +1,10 @@
 //! Memory layout: persistent storages get arenas of their own, and the rest is packed by lifetime.
 
 use super::program::{Program, Storage, StorageId};
-use crate::compile::plan::{PackingEffort, Settings};
+use crate::compile::plan::Settings;
 use crate::error::Result;
 use crate::limits::{ALIGNMENT, Limits};
-use crate::memory::planner::{self, Certificate, Effort, Item, Options, Packing, Problem};
+use crate::memory::planner::{self, Certificate, Item, Options, Problem};
 
 /// A buffer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,9 +64,6 @@ pub(in crate::compile) fn step_problem(
 const LARGE: usize = 2500;
 const LET_BE: u64 = 4000;
 
-/// Of many plans, one whose packing is one part in this many above the bound is near enough to compare it with a budget.
-const NEAR_BOUND: u64 = 128;
-
 impl Layout {
     pub(in crate::compile) fn pack(
         program: &Program,
@@ -87,17 +84,7 @@ impl Layout {
         let problem = step_problem(program, limits, reuse, guard_bytes);
         let near = || planner::lower_bound(&problem.items).map(|bound| bound.saturating_add(bound / LET_BE));
         let capacity = if problem.items.len() > LARGE { near() } else { None };
-        let solve = |effort| planner::solve(&problem, &Options { effort, capacity, ..Options::default() });
-        let near =
-            |packing: &Packing| packing.certificate.gap <= packing.certificate.lower_bound / NEAR_BOUND;
-        let packing = match packing {
-            PackingEffort::Fast => solve(Effort::Fast)?,
-            PackingEffort::FastIfNear => {
-                let fast = solve(Effort::Fast)?;
-                if near(&fast) { fast } else { solve(Effort::Balanced)? }
-            }
-            PackingEffort::Balanced => solve(Effort::Balanced)?,
-        };
+        let packing = planner::solve(&problem, &Options { effort: packing, capacity, ..Options::default() })?;
         for (&i, placement) in transient.iter().zip(&packing.solution.placements) {
             let arena = Arena { persistent: false, index: placement.arena };
             layout.regions[i] = Region { arena, offset: placement.offset };
