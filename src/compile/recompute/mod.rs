@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::analysis::Views;
 use super::passes::Gathers;
 use super::plan::Packed;
-use super::storage::{PARAMS_SLOT, TRANSFER_BYTES};
+use super::storage::{PARAMS_SLOT, TRANSFER_BYTES, offload_buffers};
 use super::{Plan, Program, STAGING_SLOTS, Settings, passes, schedule};
 use crate::error::{Error, Result};
 use crate::graph::{Cost, Graph, Node, Value};
@@ -280,13 +280,18 @@ impl RecomputePlanner {
     }
 
     /// Bytes that every plan of this step needs besides its tensors: persistent values, the buffers that copy
-    /// them, and staging buffers of inputs.
+    /// them and the state in host memory, and staging buffers of inputs.
     fn around(&self) -> u64 {
+        self.around_with(self.state_bytes())
+    }
+
+    /// The same if this much of the state were in host memory, and none of it on the device.
+    fn around_with(&self, away: u64) -> u64 {
         let stays = self.graph.values.iter().filter(|value| value.class.is_persistent() && !value.offloaded);
         let inputs = self.model.slots.iter().filter(|slot| slot.input).map(|slot| slot.bytes).sum::<u64>();
         let stays = stays.map(Value::bytes).sum::<u64>().saturating_sub(self.gathers.elsewhere_bytes());
         let stays = stays + self.gathers.whole_bytes();
-        stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs
+        stays + 2 * stays.min(TRANSFER_BYTES) + STAGING_SLOTS * inputs + offload_buffers(away)
     }
 
     /// Bytes that a budget leaves for the step's tensors.
@@ -476,9 +481,14 @@ impl RecomputePlanner {
     /// The choice with the least modelled time of recomputation and of copies, if the bytes of `state` that have no room within `budget`
     /// are copied to the host and back.
     pub(super) fn beside_state(&self, budget: u64, state: u64, card: &Card) -> Option<BesideState> {
-        let around = self.around();
+        let around = self.around_with(0);
         let all = self.points_within(budget).into_iter().filter_map(|Point { retention, peak, again_s }| {
-            let stays = budget.checked_sub(around + peak)?.min(state);
+            let free = budget.checked_sub(around + peak)?;
+            let mut stays = free.min(state);
+            // The buffers that copy the rest take room themselves, and with less room they copy a little more.
+            for _ in 0..4 {
+                stays = free.checked_sub(offload_buffers(state - stays))?.min(state);
+            }
             let seconds = again_s + 2.0 * (state - stays) as f64 / card.host_bytes_per_s;
             Some(BesideState { retention, stays, seconds })
         });

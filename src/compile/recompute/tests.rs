@@ -1,10 +1,11 @@
 //! Compares the search's model with the programs built from it.
 
 use super::*;
-use crate::compile::{Activations, Parallel, PlanOptions, TrainStep};
+use crate::compile::{Activations, Offload, Parallel, PlanOptions, TrainStep};
 use crate::graph::{Node, Params};
 use crate::models::{Model, ModelOptions};
 use crate::nn::Linear;
+use crate::optim::Optimizer;
 use cost_model::Slot;
 use search::{Choices, Search};
 use select::Layers;
@@ -193,6 +194,57 @@ fn fastest_point_that_fits_is_taken() {
         let taken = work(&planner.graph, &plan.program.graph, &limits).again_s;
         assert!(taken <= least * (1.0 + 1e-9), "{budget} bytes: {taken} where {least} is enough");
     }
+}
+
+/// What a plan needs besides its tensors is counted to the byte, but for uniforms and the loss: points that cannot fit are left out,
+/// and none that can.
+#[test]
+fn plans_take_as_many_bytes_as_their_points() {
+    let limits = Limits::default();
+    let optimizer = Optimizer::named("adamw").expect("known");
+    let settings = Settings {
+        reorder: true,
+        in_place: true,
+        reuse: true,
+        packing: Effort::Fast,
+        optimizer: Some(optimizer),
+        ..Settings::default()
+    };
+    for (name, offload) in
+        [("lenet", Offload::OFF), ("lenet", Offload::OPTIMIZER), ("resnet18", Offload::OPTIMIZER)]
+    {
+        let options = PlanOptions { offload, optimizer, fuse: false, ..PlanOptions::default() };
+        let planner = planner_of(&options, &small(name), &limits);
+        assert_eq!(planner.state_bytes() > 0, offload.optimizer);
+        for Point { retention, peak, .. } in planner.points_within(u64::MAX).iter().step_by(7) {
+            let least = planner.lay_out(retention, &limits, &settings).expect("planned").least();
+            let counted = planner.around() + peak;
+            assert!((counted..counted + (128 << 10)).contains(&least), "{name}: {least}, {counted} counted");
+        }
+    }
+}
+
+/// A choice whose fast packing ends far above its bound is packed with more effort where that can decide whether it fits.
+#[test]
+fn effort_is_spent_where_it_decides() {
+    let limits = Limits::default();
+    let planner = planner(&small("unet"), &limits, false);
+    let settings = Settings { reorder: true, in_place: true, reuse: true, ..Settings::default() };
+    let with = |retention: &[Retention], packing: Effort| {
+        let settings = Settings { packing, ..settings.clone() };
+        planner.lay_out(retention, &limits, &settings).expect("planned")
+    };
+    let points = planner.points_within(u64::MAX);
+    let mut far =
+        points.iter().step_by(4).map(|Point { retention, .. }| (retention, with(retention, Effort::Fast)));
+    let (retention, fast) = far.find(|(_, fast)| !fast.is_near_bound()).expect("one is far from its bound");
+    let (least, fast, full) = (fast.least(), fast.total(), with(retention, Effort::Balanced).total());
+    assert!(least <= full && full < fast, "{least}, {full}, {fast} bytes");
+    for (budget, bytes) in [(least - 1, fast), (fast, fast), (full, full), (least - 1, full)] {
+        let total = planner.total(retention, budget, &limits, &settings).expect("planned");
+        assert_eq!(total, bytes, "within {budget} bytes");
+    }
+    assert_eq!(planner.packed(retention, &limits, &settings).expect("planned").total(), full);
 }
 
 /// A budget gets the same points whatever was asked before, and a larger one none that are worse.

@@ -53,7 +53,7 @@ impl Footprint {
             persistent: persistent.iter().sum(),
             step: step.iter().sum(),
             transfer: 2 * transfer_bytes(&persistent),
-            offload: 2 * OFFLOAD_SLOTS * offload_piece(plans),
+            offload: offload_buffers(moved(plans)),
             host: host_bytes(plans).values().sum(),
             ..Self::default()
         };
@@ -89,13 +89,26 @@ pub(crate) fn host_bytes(plans: &[&Plan]) -> BTreeMap<String, u64> {
     all
 }
 
-/// Bytes of each buffer that copies tensors to and from host memory: a small fraction of the bytes copied,
-/// and no more than needed to hide the cost of a submit.
+/// The most bytes of tensors in host memory that a step of one of the plans copies.
+fn moved(plans: &[&Plan]) -> u64 {
+    plans.iter().map(|plan| plan.program.host_bytes().values().sum()).max().unwrap_or(0)
+}
+
+/// Bytes of each buffer that copies tensors to and from host memory.
+#[cfg(feature = "gpu")]
 pub(crate) fn offload_piece(plans: &[&Plan]) -> u64 {
-    let host = |plan: &&Plan| plan.program.host_bytes().values().sum();
-    let moved: u64 = plans.iter().map(host).max().unwrap_or(0);
+    piece(moved(plans))
+}
+
+/// A small fraction of the bytes copied, and no more than needed to hide the cost of a submit.
+fn piece(moved: u64) -> u64 {
     let piece = (moved / OFFLOAD_SHARE).clamp(OFFLOAD_LEAST.min(moved), OFFLOAD_MOST);
     piece.next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of all buffers that copy tensors of `moved` bytes to and from host memory.
+pub(in crate::compile) fn offload_buffers(moved: u64) -> u64 {
+    2 * OFFLOAD_SLOTS * piece(moved)
 }
 
 /// Bytes of each of the two transfer buffers.

@@ -9,6 +9,7 @@ mod persistent;
 mod program;
 mod transfers;
 
+pub(super) use footprint::offload_buffers;
 pub use footprint::{Footprint, LOSS_RING, OFFLOAD_SLOTS, PARAMS_SLOT, STAGING_SLOTS, TRANSFER_BYTES};
 #[cfg(feature = "gpu")]
 pub(crate) use footprint::{host_bytes, offload_piece, readback_slots, transfer_bytes};
