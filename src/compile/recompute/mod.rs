@@ -198,6 +198,8 @@ struct Known {
     totals: Vec<(Key, Total)>,
     /// The one that was asked for last.
     latest: Option<(Key, Packed, Total)>,
+    /// The smallest one where none fitted, packed with all effort.
+    smallest: Option<(Key, Packed)>,
 }
 
 /// How each forward result is stored where some of the optimizer state is in host memory.
@@ -534,13 +536,21 @@ impl RecomputePlanner {
         while let Some(found) = fewer(total)? {
             (total, retention) = found;
         }
-        let quick = self.packed(&retention, limits, settings)?;
-        if settings.packing == Effort::Balanced && !quick.is_near_bound() {
-            return Ok(Chosen { plan: quick, retention });
+        let key = key(settings, &retention);
+        let known = self.known().smallest.as_ref().filter(|(known, _)| *known == key).cloned();
+        if let Some((_, plan)) = known {
+            return Ok(Chosen { plan, retention });
         }
-        // What no quick packing fits may fit with more work.
-        let more =
-            self.lay_out(&retention, limits, &Settings { packing: Effort::Balanced, ..settings.clone() })?;
-        Ok(Chosen { plan: if more.total() < quick.total() { more } else { quick }, retention })
+        let mut plan = self.packed(&retention, limits, settings)?;
+        if settings.packing < Effort::Balanced || plan.is_near_bound() {
+            // What no quick packing fits may fit with more work.
+            let balanced = Settings { packing: Effort::Balanced, ..settings.clone() };
+            let more = self.lay_out(&retention, limits, &balanced)?;
+            if more.total() < plan.total() {
+                plan = more;
+            }
+        }
+        self.known().smallest = Some((key, plan.clone()));
+        Ok(Chosen { plan, retention })
     }
 }
