@@ -324,9 +324,12 @@ impl RecomputePlanner {
         more: impl FnOnce(Total) -> bool,
     ) -> Result<Packed> {
         let key = key(settings, retention);
-        let latest = self.known().latest.as_ref().filter(|(latest, ..)| *latest == key).cloned();
+        let latest = match &self.known().latest {
+            Some((latest, plan, total)) if *latest == key => Some((plan.clone(), *total)),
+            _ => None,
+        };
         let (mut plan, mut total) = match latest {
-            Some((_, plan, total)) => (plan, total),
+            Some(latest) => latest,
             None => {
                 let fast = Settings { packing: Effort::Fast, ..settings.clone() };
                 let plan = self.lay_out(retention, limits, &fast)?;
@@ -537,9 +540,10 @@ impl RecomputePlanner {
             (total, retention) = found;
         }
         let key = key(settings, &retention);
-        let known = self.known().smallest.as_ref().filter(|(known, _)| *known == key).cloned();
-        if let Some((_, plan)) = known {
-            return Ok(Chosen { plan, retention });
+        if let Some((known, plan)) = &self.known().smallest
+            && *known == key
+        {
+            return Ok(Chosen { plan: plan.clone(), retention });
         }
         let mut plan = self.packed(&retention, limits, settings)?;
         if settings.packing < Effort::Balanced || plan.is_near_bound() {
